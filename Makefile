@@ -1,0 +1,28 @@
+# make demo: the main job.  make test: lint, types, and the whole test suite.  Both do all the set-up.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test clean
+
+demo: .venv/.demo
+	$(BIN)/kinfolk demo
+
+test: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2
+
+.venv/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[plot]"
+	touch $@
+
+.venv/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@ .venv/.demo
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+clean:
+	rm -rf .venv out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,8 @@
+"""Algorithms: one file per method of the papers, and the baselines that stand beside them."""
+
+from kinfolk.algorithms.clustered import Clustered, Pooled
+from kinfolk.algorithms.fedavg import FedAvg
+from kinfolk.algorithms.gtvmin import GTVMin
+from kinfolk.algorithms.local import Local
+
+__all__ = ["Clustered", "FedAvg", "GTVMin", "Local", "Pooled"]

@@ -1,0 +1,290 @@
+"""Generalised total variation (GTV) minimisation: tailored models that vary little over the edges.
+
+SarcheshmehPour, Tian, Zhang, Jung: Clustered Federated Learning via Generalized Total Variation Minimization
+(2023), eq (16), Algorithm 1.
+
+    min_w  Σ_i L_i(w_i) + λ Σ_edges A_ij φ(w_i − w_j)                 each edge once; L_i as the loss states it
+
+    u_e <- prox of σ_e (λ A_e φ)* at  u_e + σ_e D(2 w_new − w)_e                                              (1)
+    w_i <- prox of τ_i L_i       at  w_i − τ_i (Dᵀu)_i                                                        (2)
+
+Neighbours hear 2 w_new − w, and nothing else. The paper takes τ_i = 1 / degree_i, σ_e = 1/2. The default takes
+
+    σ_e = s_e / (2η),  τ_i = η / Σ_e s_e over the edges of i,  s_e = √A_e                                    (3)
+
+which is safe for every η > 0, and over-relaxes: both variables move 1.6 times as far as (1) and (2) say. The
+coordinator finds η by itself (see ``Balance``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+
+from kinfolk.algorithms.linear import LinearProgram, ratio, squares
+from kinfolk.bound import BoundQuadratic
+from kinfolk.certify import Certificate, Problem, certify, scaled_conjugate
+from kinfolk.checks import AtLeast, InputError
+from kinfolk.couplings import Coupling, EuclideanNorm, SquaredNorm
+from kinfolk.direct import solve_quadratic
+from kinfolk.losses import Loss, Squared
+from kinfolk.models import LinearModels
+from kinfolk.network import Network
+from kinfolk.program import Arrays, Inbox, Outbox, PerEdge, PerNode, Reply, Turn
+from kinfolk.site import Site
+from kinfolk.typing import Floats
+
+RELAXATION = 1.6
+BALANCE_EVERY = 10  # rounds
+
+
+class State(NamedTuple):
+    """Primal and dual variables."""
+
+    w: PerNode  # (nodes, parameters)
+    w_new: PerNode  # (nodes, parameters) what (2) gave
+    u: PerEdge  # (edges, parameters) flow from the smaller to the larger end
+
+
+@dataclass(frozen=True)
+class GTVMin(LinearProgram):
+    """Tailored linear models by GTV minimisation, certified.
+
+    Parameters
+    ----------
+    loss : L_i, with its scaling, ridge and intercept.
+    coupling : φ. ``EuclideanNorm`` finds clusters of equal models, ``SquaredNorm`` makes neighbours similar.
+    lam : λ. Zero leaves every node alone; above some value every component has one model.
+    steps : ``"balanced"`` needs no tuning; ``"published"`` takes the paper's step sizes; ``"direct"`` solves
+        one linear system instead (squared loss with ``SquaredNorm``, all nodes in one site).
+    uninformed : what a node gets that has no data and no connection to any: ``"none"`` or the ``"pooled"`` model.
+
+    >>> import numpy as np
+    >>> from kinfolk import Network, fit, graphs
+    >>> x = np.ones((1, 1))
+    >>> network = Network(graphs.chain(4), [(x, [0.0]), (x, [0.2]), None, (x, [9.0])])
+    >>> run = fit(network, GTVMin(lam=0.5))
+    >>> run.models.w.round(3).ravel()[:2]
+    array([0.225, 0.225])
+    >>> print(run.certificate)
+    The objective is 4.295. No other choice of parameters lowers it by more than ...
+    """
+
+    loss: Loss = Squared()
+    coupling: Coupling = EuclideanNorm()
+    lam: Annotated[float, AtLeast(0)] = 0.1
+    steps: Literal["balanced", "published", "direct"] = "balanced"
+    uninformed: Literal["none", "pooled"] = "none"
+
+    def check(self, network: Network) -> None:
+        """Labels that the loss admits; a quadratic problem where it is to be solved directly."""
+        super().check(network)
+        if self.steps == "direct" and not (isinstance(self.loss, Squared) and isinstance(self.coupling, SquaredNorm)):
+            raise InputError(
+                "The 'steps' parameter of GTVMin can be 'direct' only for Squared loss with SquaredNorm coupling. Got "
+                f"{type(self.loss).__name__} with {type(self.coupling).__name__}: use steps='balanced'."
+            )
+
+    def remarks(self, network: Network) -> list[str]:
+        """What nodes get that nothing can teach."""
+        if network.informed.all():
+            return []
+        return ["Such nodes get " + ("no model (NaN)." if self.uninformed == "none" else "the pooled model.")]
+
+    # ------------------------------------------------------------------ the node program
+
+    def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
+        """Start at zero; nodes that stand alone start at their own minimum, and stay there."""
+        bound = site.bound(self.loss)
+        w = np.zeros((site.node_count, bound.width))
+        alone = np.flatnonzero(site.own_degrees == 0)
+        w[alone] = bound.take(alone).minimise()
+        state = State(w, w.copy(), np.zeros((len(site.weights), bound.width)))
+        said = {"pull": site.edge_sum(self._scales(site)), "curvature": bound.trace / bound.width}
+        return state, Outbox({"w_bar": w}, said)
+
+    def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
+        """(1) and (2), relaxed; every tenth round, also what the coordinator needs to balance them."""
+        if self.steps == "direct":
+            return self._solve(site)
+        w, w_new, u = state
+        tau, sigma = self._step_sizes(site, inbox.to_all["eta"])
+        rho = 1.0 if self.steps == "published" else RELAXATION
+        w_bar = 2 * w_new - w
+        u_new = self._dual_step(site, u, site.difference(w_bar, inbox["w_bar"]), sigma)  # (1)
+        said = {}
+        if self.steps == "balanced" and turn.round % BALANCE_EVERY == 0:
+            said = self._conditions(site, w_bar, u, u_new, sigma)
+            said["moved_w"] = squares(w_new - w) / tau
+            said["moved_u"] = site.at_smaller_end(squares(u_new - u) / sigma)
+        u = site.carried(u + rho * (u_new - u), u)
+        w = w + rho * (w_new - w)
+        w_new = site.bound(self.loss).prox(w - tau[:, None] * site.divergence(u), tau, w_new)  # (2)
+        return State(w, w_new, u), Outbox({"w_bar": 2 * w_new - w}, said)
+
+    def _scales(self, site: Site) -> Floats:
+        """s_e."""
+        return np.ones_like(site.weights) if self.steps == "published" else np.sqrt(site.weights)
+
+    def _step_sizes(self, site: Site, eta: float) -> tuple[Floats, Floats]:
+        """τ_i and σ_e of (3); a node without edges takes 1 for the sum."""
+        scales = self._scales(site)
+        pull = site.edge_sum(scales)
+        return eta / np.where(pull > 0, pull, 1.0), scales / (2 * eta)
+
+    def _dual_step(self, site: Site, u: Floats, change: Floats, sigma: Floats) -> Floats:
+        return self.coupling.dual_prox(u + sigma[:, None] * change, sigma, self.lam * site.weights)
+
+    def _solve(self, site: Site) -> tuple[State, Outbox]:
+        """The whole problem at once."""
+        bound = site.bound(self.loss)
+        if len(site.outside) or not isinstance(bound, BoundQuadratic):
+            raise InputError(
+                "Expected all nodes in one site for steps='direct', got several sites or absent nodes: "
+                "use engine=InProcess(sites=1) with everybody present, or steps='balanced'."
+            )
+        weights = self.lam * site.weights
+        w = solve_quadratic(site, bound, weights)
+        u = weights[:, None] * site.difference(w, w[:0])
+        return State(w, w.copy(), u), Outbox({"w_bar": w})
+
+    # ------------------------------------------------------------------ the coordinator
+
+    def start(self, turn: Turn) -> None:
+        """Nothing is known before the first words."""
+
+    def combine(self, memory: Balance | None, outbox: Arrays, turn: Turn) -> tuple[Balance, Reply]:
+        """Choose η, from the first words and then every tenth round."""
+        if memory is None:
+            pull, curvature = outbox["pull"].sum(), outbox["curvature"].sum()
+            eta = float(pull / curvature) if self.steps == "balanced" and pull * curvature > 0 else 1.0
+            memory = Balance(eta)
+        else:
+            sums = {name: float(rows.sum()) for name, rows in outbox.items()}
+            memory = memory.after(sums, turn.round, self.coupling.is_norm)
+        return memory, Reply(to_all={"eta": np.float64(memory.eta)})
+
+    # ------------------------------------------------------------------ how far it is
+
+    def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
+        """Objective and optimality conditions at (2 w_new − w, the result of (1)), which is what is handed out."""
+        w, u_new, sigma = self._answer(site, state, inbox["w_bar"], inbox.to_all["eta"])
+        change, weights = site.difference(w, inbox["w_bar"]), self.lam * site.weights
+        variation = weights * self.coupling.value(change)
+        mismatch = variation + scaled_conjugate(self.coupling, u_new, weights) - np.einsum("ij,ij->i", u_new, change)
+        return {
+            "loss": site.bound(self.loss).value(w),
+            "variation": site.at_smaller_end(variation),
+            "mismatch": site.at_smaller_end(mismatch),
+            "length": squares(w),
+            **self._conditions(site, w, state.u, u_new, sigma),
+        }
+
+    def _answer(self, site: Site, state: State, heard: Floats, eta: float) -> tuple[Floats, Floats, Floats]:
+        _, sigma = self._step_sizes(site, eta)
+        w = 2 * state.w_new - state.w
+        return w, self._dual_step(site, state.u, site.difference(w, heard), sigma), sigma
+
+    def _conditions(self, site: Site, w: Floats, u: Floats, u_new: Floats, sigma: Floats) -> dict[str, Floats]:
+        """Squared parts, per node, of the optimality conditions at (w, u_new):
+
+        ∇L_i(w_i) + (Dᵀu)_i = 0   and   (Dw)_e ∈ ∂(λA_e φ)*(u_e), which (1) misses by (u − u_new) / σ.
+        """
+        bound = site.bound(self.loss)
+        gradient = bound.gradient(w)
+        return {
+            "stationarity": squares(gradient + site.divergence(u_new)),
+            "gradient": squares(gradient),
+            "resting": squares(bound.gradient_at_zero),
+            "complementarity": site.at_smaller_end(squares((u - u_new) / sigma[:, None])),
+            "size": site.own_degrees * squares(w),
+        }
+
+    def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
+        """Objective, an estimate of the gap, and the relative optimality conditions (residual: the larger one).
+
+        The gap is what (*) of ``kinfolk.certify`` gives before r is repaired, with R taken to be the norm of w. It can
+        be far too large; the certificate at the end needs no such guess.
+        """
+        stationarity, complementarity = _relative(totals)
+        return {
+            "objective": totals["loss"] + totals["variation"],
+            "residual": max(stationarity, complementarity),
+            "gap": totals["mismatch"] + float(np.sqrt(totals["stationarity"] * totals["length"])),
+            "stationarity": stationarity,
+            "complementarity": complementarity,
+        }
+
+    # ------------------------------------------------------------------ what comes out
+
+    def models(self, site: Site, state: State) -> LinearModels:
+        """The parameters; NaN where nothing could be learnt."""
+        w = 2 * state.w_new - state.w
+        if self.uninformed == "none":
+            w[~site.informed] = np.nan
+        return LinearModels(w, self.loss)
+
+    def finish(self, site: Site, state: State) -> State:
+        """Give nodes that no data reach the pooled model, if that was asked for."""
+        if self.uninformed == "none" or site.informed.all():
+            return state
+        everyone = site.bound(self.loss).pool(np.zeros(site.node_count, dtype=np.int64), 1)
+        pooled = np.where(site.informed[:, None], state.w, everyone.minimise())
+        return state._replace(w=pooled, w_new=np.where(site.informed[:, None], state.w_new, pooled))
+
+    def certify(self, site: Site, state: State, reply: Arrays) -> Certificate:
+        """How far from the best answer this one can be."""
+        w, u, sigma = self._answer(site, state, state.w[:0], reply["eta"])
+        sums = {name: float(part.sum()) for name, part in self._conditions(site, w, state.u, u, sigma).items()}
+        problem = Problem(site, site.bound(self.loss), self.coupling, self.lam * site.weights)
+        return certify(problem, w, u, max(_relative(sums)))
+
+
+def _relative(sums: Mapping[str, float]) -> tuple[float, float]:
+    """Stationarity against the gradients' size, complementarity against the parameters' size."""
+    names = ("stationarity", "gradient", "resting", "complementarity", "size")
+    stationarity, gradient, resting, complementarity, size = (float(np.sqrt(sums[name])) for name in names)
+    return ratio(stationarity, gradient + resting), ratio(complementarity, size)
+
+
+class Balance(NamedTuple):
+    """η, and what the coordinator has seen since it last changed it.
+
+    A large η gives long primal and short dual steps. Every tenth round the coordinator hears how far primal and dual
+    variables moved (in the metric of the method) and how well either optimality condition holds. Their mean log
+    ratio over a window says which side lags, and η is corrected by half of it. Windows grow with the rounds, so
+    corrections become rare and the method settles. Where the coupling is no norm, the movements alone are a
+    better guide, but they can run away: a residual ten times the best one seen brings back the η of that time.
+    """
+
+    eta: float
+    imbalance: float = 0.0  # sum of log ratios in this window
+    reports: int = 0  # in this window
+    until: int = 0  # the round in which the window ends
+    strength: float = 0.5
+    best: float = np.inf  # residual
+    best_eta: float = 1.0
+
+    def after(self, sums: Mapping[str, float], round_: int, is_norm: bool) -> Balance:
+        """The balance after one more report."""
+        stationarity, complementarity = _relative(sums)
+        if min(stationarity, complementarity, sums["moved_w"], sums["moved_u"]) <= 0:
+            return self
+        moved = 0.5 * np.log(sums["moved_w"] / sums["moved_u"])
+        lag = 0.5 * np.log(stationarity / complementarity) + 0.5 * moved if is_norm else moved
+        residual = max(stationarity, complementarity)
+        now = self._replace(imbalance=self.imbalance + float(lag), reports=self.reports + 1)
+        if residual <= self.best:
+            now = now._replace(best=residual, best_eta=self.eta)
+        return now if round_ < self.until else now._corrected(residual, round_, is_norm)
+
+    def _corrected(self, residual: float, round_: int, is_norm: bool) -> Balance:
+        """Close the window: follow the mean lag, or go back to the best η if that has led astray."""
+        window = self._replace(imbalance=0.0, reports=0, until=round_ + max(BALANCE_EVERY, round_ // 10))
+        if not is_norm and round_ >= 100 and residual > 10 * self.best:
+            return window._replace(eta=self.best_eta, best=residual, strength=0.7 * self.strength)
+        step = np.clip(self.strength * self.imbalance / self.reports, -np.log(16), np.log(16))
+        return window._replace(eta=self.eta * float(np.exp(step)))

@@ -1,0 +1,60 @@
+"""What all algorithms for linear models share: labels are checked, models are parameters, a gradient is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kinfolk.losses import Loss
+from kinfolk.models import LinearModels
+from kinfolk.network import Network
+from kinfolk.program import Arrays
+from kinfolk.site import Site
+from kinfolk.typing import Floats
+
+
+class LinearProgram:
+    """For programs with a ``loss`` and a state with parameters ``w`` (nodes, parameters)."""
+
+    loss: Loss
+
+    def check(self, network: Network) -> None:
+        """Refuse labels outside the range of the loss."""
+        self.loss.check_labels(network.data.y)
+        if network.test is not None:
+            self.loss.check_labels(network.test.y)
+
+    def models(self, site: Site, state: Any) -> LinearModels:
+        """The parameters as models."""
+        return LinearModels(state.w, self.loss)
+
+
+def squares(values: Floats) -> Floats:
+    """‖v_i‖² of every row."""
+    return np.einsum("ij,ij->i", values, values)
+
+
+def gradient_measure(site: Site, loss: Loss, w: Floats) -> Arrays:
+    """Loss and squared gradients per node, for programs that minimise a sum of local losses."""
+    bound = site.bound(loss)
+    return {
+        "loss": bound.value(w),
+        "start": squares(bound.gradient_at_zero),
+        "size": squares(bound.gradient(w)),
+    }
+
+
+def ratio(part: float, whole: float) -> float:
+    """part / whole, and zero where there is nothing to compare with.
+
+    >>> ratio(0.0, 0.0), ratio(1.0, 4.0)
+    (0.0, 0.25)
+    """
+    return part / whole if whole > 0 else 0.0
+
+
+def gradient_summary(totals: Mapping[str, float]) -> dict[str, float]:
+    """Objective Σ L_i, and the size of the gradient against its size at zero."""
+    return {"objective": totals["loss"], "residual": ratio(np.sqrt(totals["size"]), np.sqrt(totals["start"]))}

@@ -1,0 +1,55 @@
+"""Every node alone: the first baseline.
+
+    w_i <- argmin_w L_i(w)
+
+No messages. A node without data has nothing to learn from and gets no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from kinfolk.algorithms.linear import LinearProgram, gradient_measure, gradient_summary
+from kinfolk.losses import Loss, Squared
+from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Turn
+from kinfolk.site import Site
+
+
+class State(NamedTuple):
+    """Parameters."""
+
+    w: PerNode  # (nodes, parameters); NaN without data
+
+
+@dataclass(frozen=True)
+class Local(LinearProgram):
+    """Every node learns from its own data only; of several minimisers, the squared loss takes the smallest.
+
+    >>> from kinfolk import Network, fit, graphs
+    >>> network = Network(graphs.chain(2), [([[1.0], [1.0]], [1.0, 3.0]), None])
+    >>> fit(network, Local()).models.w.tolist()
+    [[2.0], [nan]]
+    """
+
+    loss: Loss = Squared()
+
+    def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
+        """w_i <- argmin L_i."""
+        bound = site.bound(self.loss)
+        return State(np.where(bound.has_data[:, None], bound.minimise(), np.nan)), Outbox()
+
+    def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
+        """Nothing more to do."""
+        return state, Outbox()
+
+    def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
+        """Loss and gradient, at nodes with data."""
+        return gradient_measure(site, self.loss, np.nan_to_num(state.w))
+
+    def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
+        """Objective and relative gradient."""
+        return gradient_summary(totals)

@@ -1,0 +1,261 @@
+"""A loss bound to the data of some nodes: L_i and all that follows from it, derived once for every loss.
+
+    L_i(w) = c_i Σ_r ℓ(x_r'w, y_r) + (ridge / 2) ‖w without intercept‖²,    c_i = 1 (sum) or 1 / m_i (mean)
+
+A node without data has L_i = 0, ridge included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kinfolk import kernels
+from kinfolk.data import Data, rows_of, starts_of
+from kinfolk.typing import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from kinfolk.losses import Loss
+
+NEWTON_STEPS = 100
+NEWTON_ACCURACY = 1e-13
+
+
+@dataclass(frozen=True, eq=False)
+class BoundLoss:
+    """The local losses L_i of some nodes, for any twice differentiable scalar loss."""
+
+    loss: Loss
+    X: Floats  # (rows, parameters), a column of ones last if there is an intercept
+    y: Floats  # (rows,)
+    starts: Ints  # (nodes + 1,)
+    scale: Floats  # (rows,) c_i
+    ridge: Floats  # (nodes, parameters)
+
+    @classmethod
+    def of(cls, loss: Loss, data: Data) -> BoundLoss:
+        """Bind ``loss`` to ``data``."""
+        ones = np.ones((len(data.X), int(loss.intercept)))
+        scale = np.ones(len(data.y)) if loss.reduction == "sum" else 1.0 / data.sizes[data.owner]
+        penalised = np.r_[np.ones(data.feature_count), np.zeros(int(loss.intercept))]
+        ridge = loss.ridge * np.outer(data.sizes > 0, penalised)
+        X = np.ascontiguousarray(np.hstack([data.X, ones]))
+        return cls(loss, X, data.y, data.starts, scale, ridge)
+
+    def fields(self) -> tuple[Loss, Floats, Floats, Ints, Floats, Floats]:
+        """What it was made from, without what it has derived."""
+        return self.loss, self.X, self.y, self.starts, self.scale, self.ridge
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes."""
+        return len(self.starts) - 1
+
+    @property
+    def width(self) -> int:
+        """Number of parameters of a node's model."""
+        return self.X.shape[1]
+
+    @cached_property
+    def has_data(self) -> Bools:
+        """Whether a node has samples."""
+        return np.diff(self.starts) > 0
+
+    # ------------------------------------------------------------------ value and derivatives
+
+    def predict(self, w: Floats) -> Floats:
+        """x_r'w_i of every row."""
+        return kernels.predict_rows(self.X, self.starts, np.ascontiguousarray(w))
+
+    def value(self, w: Floats) -> Floats:
+        """L_i(w_i) of every node."""
+        rows = self.scale * self.loss.value(self.predict(w), self.y)
+        return kernels.sum_rows(rows, self.starts) + 0.5 * (self.ridge * w**2).sum(axis=1)
+
+    def dual(self, w: Floats) -> Floats:
+        """c_i ℓ'(x_r'w_i, y_r) of every row: the dual variables that belong to w."""
+        return self.scale * self.loss.slope(self.predict(w), self.y)
+
+    def gradient(self, w: Floats) -> Floats:
+        """∇L_i(w_i)."""
+        return kernels.combine_rows(self.X, self.starts, self.dual(w)) + self.ridge * w
+
+    @cached_property
+    def gradient_at_zero(self) -> Floats:
+        """∇L_i(0): the scale against which gradients are judged."""
+        return self.gradient(np.zeros((self.node_count, self.width)))
+
+    def hessian(self, w: Floats) -> Floats:
+        """∇²L_i(w_i), shape (nodes, parameters, parameters)."""
+        bend = self.scale * self.loss.curvature(self.predict(w), self.y)
+        return kernels.gram(self.X, self.starts, bend) + self.ridge[:, :, None] * np.eye(self.width)
+
+    def conjugate(self, dual: Floats) -> Floats:
+        """Σ_r c_i ℓ*(dual_r / c_i, y_r) of every node; +∞ outside the domain."""
+        rows = self.scale * self.loss.conjugate(dual / self.scale, self.y)
+        return kernels.sum_rows(rows, self.starts)
+
+    @cached_property
+    def trace(self) -> Floats:
+        """A bound on tr ∇²L_i, exact for the squared loss."""
+        rows = self.scale * self.loss.most_curvature * (self.X**2).sum(axis=1)
+        return kernels.sum_rows(rows, self.starts) + self.ridge.sum(axis=1)
+
+    @cached_property
+    def smoothness(self) -> Floats:
+        """A Lipschitz constant of ∇L_i."""
+        bend = self.scale * self.loss.most_curvature
+        whole = kernels.gram(self.X, self.starts, bend) + self.ridge[:, :, None] * np.eye(self.width)
+        return np.linalg.eigvalsh(whole)[:, -1].astype(np.float64)
+
+    # ------------------------------------------------------------------ minimisers
+
+    def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
+        """argmin_w L_i(w) + ‖w − v_i‖² / (2 τ_i), by Newton's method from ``start``."""
+        out = v.copy()
+        out[self.has_data] = self._informed._newton(
+            (v if start is None else start)[self.has_data], v[self.has_data], 1.0 / tau[self.has_data]
+        )
+        return out
+
+    def minimise(self) -> Floats:
+        """A minimiser of every L_i; zero at nodes without data.
+
+        Where L_i has none (separable classes without ridge) it ends where the gradient has all but vanished.
+        """
+        out = np.zeros((self.node_count, self.width))
+        inside = self._informed
+        zero = np.zeros((inside.node_count, self.width))
+        out[self.has_data] = inside._newton(zero, zero, np.zeros(inside.node_count))
+        return out
+
+    @cached_property
+    def _informed(self) -> BoundLoss:
+        return self.take(np.flatnonzero(self.has_data))
+
+    def _newton(self, w: Floats, anchor: Floats, pull: Floats) -> Floats:
+        """Minimise L_i(w) + pull_i ‖w − anchor_i‖² / 2 at every node by damped Newton steps."""
+        w = w.copy()
+        resting = np.linalg.norm(self.gradient_at_zero, axis=1) + pull * np.linalg.norm(anchor, axis=1)
+        left = np.arange(self.node_count)
+        for _ in range(NEWTON_STEPS):
+            part = self.take(left)
+            w[left], slope = part._newton_step(w[left], anchor[left], pull[left])
+            left = left[np.linalg.norm(slope, axis=1) > NEWTON_ACCURACY * resting[left]]
+            if not len(left):
+                break
+        return w
+
+    def _newton_step(self, w: Floats, anchor: Floats, pull: Floats) -> tuple[Floats, Floats]:
+        """One damped Newton step; also the gradient where it started."""
+
+        def height(at: Floats) -> Floats:
+            return self.value(at) + 0.5 * pull * ((at - anchor) ** 2).sum(axis=1)
+
+        slope = self.gradient(w) + pull[:, None] * (w - anchor)
+        bend = self.hessian(w) + pull[:, None, None] * np.eye(self.width)
+        step = -(np.linalg.pinv(bend, hermitian=True) @ slope[:, :, None])[:, :, 0]
+        before, descent = height(w), (slope * step).sum(axis=1)
+        damping = np.ones(self.node_count)
+        for _ in range(40):
+            # Rounding may hide the last descent: a step that changes nothing measurable is accepted.
+            short = height(w + damping[:, None] * step) > before + 1e-4 * damping * descent + 1e-14 * abs(before)
+            if not short.any():
+                break
+            damping[short] /= 2
+        return w + damping[:, None] * step, slope
+
+    # ------------------------------------------------------------------ parts and sums
+
+    def take(self, nodes: Ints) -> BoundLoss:
+        """The local losses of some nodes."""
+        rows = rows_of(self.starts, nodes)
+        return BoundLoss(
+            self.loss, self.X[rows], self.y[rows], starts_of(self.starts, nodes), self.scale[rows], self.ridge[nodes]
+        )
+
+    def pool(self, group: Ints, group_count: int) -> BoundLoss:
+        """The sums of the local losses of each group, as if a group were one node."""
+        owner = group[np.repeat(np.arange(self.node_count), np.diff(self.starts))]
+        order = np.argsort(owner, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=group_count))]).astype(np.int64)
+        ridge = np.zeros((group_count, self.width))
+        np.add.at(ridge, group, self.ridge)
+        return type(self)(self.loss, self.X[order], self.y[order], starts, self.scale[order], ridge)
+
+
+@dataclass(frozen=True, eq=False)
+class BoundQuadratic(BoundLoss):
+    """Local losses that are quadratic: one decomposition per node serves the prox of every step size."""
+
+    @cached_property
+    def _spectrum(self) -> Spectrum:
+        linear = kernels.combine_rows(self.X, self.starts, -self.scale * self.loss.slope(np.zeros(len(self.y)), self.y))
+        if self.ridge.any():
+            return Spectrum.of_matrices(self.hessian(np.zeros((self.node_count, self.width))), linear, self.has_data)
+        return Spectrum.of_rows(np.sqrt(self.scale * self.loss.most_curvature)[:, None] * self.X, self.starts, linear)
+
+    def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
+        """argmin_w L_i(w) + ‖w − v_i‖² / (2 τ_i), in closed form."""
+        q = self._spectrum
+        return kernels.prox_quadratic(np.ascontiguousarray(v), tau, q.basis, q.eigenvalues, q.linear, q.starts)
+
+    def minimise(self) -> Floats:
+        """The minimiser of least norm of every L_i; zero at nodes without data."""
+        q = self._spectrum
+        along = np.divide(q.linear, q.eigenvalues, out=np.zeros_like(q.linear), where=q.eigenvalues > 0)
+        return kernels.combine_rows(q.basis, q.starts, along)
+
+    def take(self, nodes: Ints) -> BoundQuadratic:
+        """The local losses of some nodes; the decomposition is handed on, not made anew."""
+        part = BoundQuadratic(*super().take(nodes).fields())
+        part.__dict__["_spectrum"] = self._spectrum.take(nodes)
+        return part
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Eigenvectors and eigenvalues of every node's Hessian, and its linear term along them."""
+
+    basis: Floats  # (directions, parameters)
+    eigenvalues: Floats  # (directions,)
+    linear: Floats  # (directions,) b'q
+    starts: Ints  # (nodes + 1,)
+
+    @classmethod
+    def of_rows(cls, rows: Floats, starts: Ints, linear: Floats) -> Spectrum:
+        """From H_i = (rows of i)'(rows of i), by one thin SVD per node; nodes of equal size go together."""
+        sizes, width = np.diff(starts), rows.shape[1]
+        rank_starts = np.concatenate([[0], np.cumsum(np.minimum(sizes, width))]).astype(np.int64)
+        basis, values = np.empty((rank_starts[-1], width)), np.empty(rank_starts[-1])
+        for size in np.unique(sizes[sizes > 0]):
+            nodes = np.flatnonzero(sizes == size)
+            block = rows[rows_of(starts, nodes)].reshape(len(nodes), size, width)
+            _, s, vt = np.linalg.svd(block, full_matrices=False)
+            s[s <= s[:, :1] * max(size, width) * np.finfo(float).eps] = 0.0
+            where = rows_of(rank_starts, nodes)
+            basis[where], values[where] = vt.reshape(-1, width), s.reshape(-1) ** 2
+        return cls._along(basis, values, linear, rank_starts)
+
+    @classmethod
+    def of_matrices(cls, hessians: Floats, linear: Floats, has_data: Bools) -> Spectrum:
+        """From the Hessians themselves, at the nodes that have data."""
+        width = hessians.shape[1]
+        values, vectors = np.linalg.eigh(hessians[has_data])
+        values[values <= values[:, -1:] * width * np.finfo(float).eps] = 0.0
+        basis = np.ascontiguousarray(vectors.transpose(0, 2, 1)).reshape(-1, width)
+        starts = np.concatenate([[0], np.cumsum(width * has_data)]).astype(np.int64)
+        return cls._along(basis, values.reshape(-1), linear, starts)
+
+    @classmethod
+    def _along(cls, basis: Floats, values: Floats, linear: Floats, starts: Ints) -> Spectrum:
+        along = kernels.predict_rows(basis, starts, linear)
+        return cls(basis, values, np.where(values > 0, along, 0.0), starts)
+
+    def take(self, nodes: Ints) -> Spectrum:
+        """The part of some nodes."""
+        rows = rows_of(self.starts, nodes)
+        return Spectrum(self.basis[rows], self.eigenvalues[rows], self.linear[rows], starts_of(self.starts, nodes))

@@ -1,0 +1,294 @@
+"""Certificates for GTV minimisation: how far an answer can be from the best one, with a proof.
+
+With dual variables β_r for the samples, γ_i for the ridge term and flows u_e for the edges,
+
+    P(w)      = Σ_i L_i(w_i) + Σ_e λA_e φ((Dw)_e)
+    D(β,γ,u)  = −Σ_r c ℓ*(β_r / c) − Σ γ² / (2 ridge) − Σ_e λA_e φ*(u_e / (λA_e))
+    P(w) − min P  ≤  [P(w) − D(β,γ,u) − ⟨r, w⟩] + ‖r‖ R,       r = Xᵀβ + γ + Dᵀu                              (*)
+
+for every minimiser within R of w. The plain duality gap is (*) with r = 0, which no iterate fulfils exactly where
+a node has fewer samples than features, or none. So the dual variables that belong to an iterate are first moved to
+r ≈ 0 along a Newton direction, then scaled back into the domain of the conjugates (r ≈ 0 survives a scaling); what
+is left of r is of the size of rounding errors, and R, derived from the level set of P where that is bounded, keeps
+it honest. Components of the graph are scaled separately: nothing flows between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, dijkstra
+
+from kinfolk import kernels
+from kinfolk.bound import BoundLoss
+from kinfolk.couplings import Coupling
+from kinfolk.site import Site
+from kinfolk.typing import Bools, Floats, Ints
+
+NEWTON_PRECISION = 1e-15  # of r, relative; the leftover is charged anyway
+NEWTON_ITERATIONS = 2_000
+BISECTIONS = 60
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is known about an answer: at most ``bound`` above the smallest objective."""
+
+    objective: float
+    bound: float
+    residual: float
+    radius: float
+    radius_is_assumed: bool
+
+    @property
+    def relative(self) -> float:
+        """The bound as a part of the objective."""
+        return self.bound / self.objective if self.objective > 0 else self.bound
+
+    def __str__(self) -> str:
+        text = (
+            f"The objective is {self.objective:.6g}. No other choice of parameters lowers it by more than "
+            f"{self.bound:.2g} ({100 * self.relative:.2g} %). The optimality conditions hold up to a relative "
+            f"residual of {self.residual:.1e}."
+        )
+        if self.radius_is_assumed:
+            text += (
+                f" This assumes that a best choice lies within {self.radius:.2g} of this one: "
+                "the losses alone do not bound where it is."
+            )
+        return text
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An instance of GTV minimisation on one site that holds every node."""
+
+    site: Site
+    bound: BoundLoss
+    coupling: Coupling
+    weights: Floats  # (edges,) λ A_e
+
+    def objective(self, w: Floats) -> float:
+        """P(w)."""
+        return float(self.bound.value(w).sum() + self.variation(w).sum())
+
+    def variation(self, w: Floats) -> Floats:
+        """λ A_e φ((Dw)_e) of every edge."""
+        return self.weights * self.coupling.value(self.difference(w))
+
+    def difference(self, w: Floats) -> Floats:
+        """D w."""
+        return self.site.difference(w, w[:0])
+
+    def flow_cost(self, u: Floats) -> Floats:
+        """λ A_e φ*(u_e / (λ A_e)) of every edge; without weight only u_e = 0 is free."""
+        return scaled_conjugate(self.coupling, u, self.weights)
+
+    @property
+    def components(self) -> tuple[int, Ints]:
+        """Number of components that edges with weight join, and the component of every node."""
+        count, label = connected_components(self.along_edges(np.ones_like(self.weights)), directed=False)
+        return count, label.astype(np.int64)
+
+    def along_edges(self, values: Floats) -> csr_array:
+        """A value for every edge that couples its ends, as a matrix (nodes, nodes)."""
+        couples = self.weights > 0
+        ends = (self.site.head[couples], self.site.tail[couples])
+        return csr_array((values[couples], ends), shape=(self.site.node_count, self.site.node_count))
+
+
+def scaled_conjugate(coupling: Coupling, u: Floats, weights: Floats) -> Floats:
+    """(weight · φ)*(u) = weight · φ*(u / weight) of every row."""
+    out = np.where((u == 0).all(axis=1), 0.0, np.inf)
+    charged = weights > 0
+    out[charged] = weights[charged] * coupling.conjugate(u[charged] / weights[charged, None])
+    return out
+
+
+def certify(problem: Problem, w: Floats, u: Floats, residual: float) -> Certificate:
+    """Bound the sub-optimality of ``w`` with the help of flows ``u`` that nearly belong to it."""
+    count, component = problem.components
+    duals = _Duals.of(problem, w, u).balanced(problem).shrunk(problem, count, component)
+    leftover = duals.violation(problem)
+    objective = problem.objective(w)
+    centred = objective - duals.value(problem) - float((leftover * w).sum())
+    radius = level_set_radius(problem, w, objective, count, component)
+    assumed = not np.isfinite(radius)
+    if assumed:
+        radius = 10.0 * (1.0 + float(np.linalg.norm(w)))
+    bound = max(centred, 0.0) + float(np.linalg.norm(leftover)) * radius
+    return Certificate(objective, bound, residual, radius, assumed)
+
+
+@dataclass(frozen=True)
+class _Duals:
+    """Dual variables: β for samples, γ for the ridge term, u for edges."""
+
+    beta: Floats  # (rows,)
+    gamma: Floats  # (nodes, parameters)
+    u: Floats  # (edges, parameters)
+    w: Floats  # (nodes, parameters) the answer they belong to
+
+    @classmethod
+    def of(cls, problem: Problem, w: Floats, u: Floats) -> _Duals:
+        return cls(problem.bound.dual(w), problem.bound.ridge * w, u, w)
+
+    def violation(self, problem: Problem) -> Floats:
+        """r = Xᵀβ + γ + Dᵀu."""
+        bound = problem.bound
+        return kernels.combine_rows(bound.X, bound.starts, self.beta) + self.gamma + problem.site.divergence(self.u)
+
+    def value(self, problem: Problem) -> float:
+        """The dual objective."""
+        bound = problem.bound
+        penalised = bound.ridge > 0
+        ridge = (self.gamma[penalised] ** 2 / (2 * bound.ridge[penalised])).sum()
+        return -float(bound.conjugate(self.beta).sum() + ridge + problem.flow_cost(self.u).sum())
+
+    def balanced(self, problem: Problem) -> _Duals:
+        """Move to r ≈ 0: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x."""
+        bound, site = problem.bound, problem.site
+        curvature = bound.scale * bound.loss.curvature(bound.predict(self.w), bound.y)
+        curvature = np.maximum(curvature, 1e-6 * bound.scale * bound.loss.most_curvature)
+        omega = _stiffness(problem, self.w)[:, None]
+
+        def apply(x: Floats) -> Floats:
+            rows = kernels.combine_rows(bound.X, bound.starts, curvature * bound.predict(x))
+            return rows + bound.ridge * x + site.divergence(omega * problem.difference(x))
+
+        diagonal = kernels.combine_rows(bound.X**2, bound.starts, curvature) + bound.ridge
+        diagonal += np.bincount(
+            np.concatenate([site.head, site.tail]), np.tile(omega[:, 0], 2), minlength=site.node_count
+        )[:, None]
+        x = conjugate_gradients(apply, -self.violation(problem), diagonal)
+        return _Duals(
+            self.beta + curvature * bound.predict(x),
+            self.gamma + bound.ridge * x,
+            self.u + omega * problem.difference(x),
+            self.w,
+        )
+
+    def shrunk(self, problem: Problem, count: int, component: Ints) -> _Duals:
+        """Scale every component into the domain of the conjugates."""
+        bound, site = problem.bound, problem.site
+        owner = np.repeat(np.arange(bound.node_count), np.diff(bound.starts))
+        share = np.ones(count)
+
+        def samples(t: Floats) -> Bools:
+            return np.isfinite(bound.loss.conjugate(t * self.beta / bound.scale, bound.y))
+
+        def edges(t: Floats) -> Bools:
+            return np.isfinite(problem.flow_cost(t[:, None] * self.u))
+
+        np.minimum.at(share, component[owner], _largest_share(samples, len(self.beta)))
+        np.minimum.at(share, component[site.head], _largest_share(edges, len(self.u)))
+        at_node = share[component]
+        return _Duals(
+            self.beta * at_node[owner],
+            self.gamma * at_node[:, None],
+            self.u * at_node[site.head][:, None],
+            self.w,
+        )
+
+
+def _stiffness(problem: Problem, w: Floats) -> Floats:
+    """Ω_e: how readily the flow on an edge may change; little where it sits on the border of its domain.
+
+    The slope of λA φ at the difference over its length, as in reweighted least squares: exact for ½‖·‖².
+    """
+    change = problem.difference(w)
+    length = np.linalg.norm(change, axis=1)
+    typical = np.sqrt((w**2).sum() / max(len(w), 1)) or 1.0
+    floor = 1e-3 * typical
+    unit = np.full_like(change, 1.0 / np.sqrt(change.shape[1])) if len(change) else change
+    direction = np.where(length[:, None] > floor, change, floor * unit)
+    size = np.maximum(length, floor)
+    slope = problem.coupling.value(1.5 * direction) - problem.coupling.value(0.5 * direction)
+    return problem.weights * slope / size**2
+
+
+def conjugate_gradients(apply: Callable[[Floats], Floats], rhs: Floats, diagonal: Floats) -> Floats:
+    """Solve apply(x) = rhs for a positive semi-definite operator, with diagonal preconditioning."""
+    inverse = np.divide(1.0, diagonal, out=np.ones_like(diagonal), where=diagonal > 0)
+    x, r = np.zeros_like(rhs), rhs.copy()
+    z = inverse * r
+    p, rz = z.copy(), float((r * z).sum())
+    target = NEWTON_PRECISION**2 * rz
+    for _ in range(NEWTON_ITERATIONS):
+        if rz <= target or rz == 0.0:
+            break
+        Ap = apply(p)
+        bend = float((p * Ap).sum())
+        if bend <= 0.0:
+            break
+        step = rz / bend
+        x += step * p
+        r -= step * Ap
+        z = inverse * r
+        rz, before = float((r * z).sum()), rz
+        p = z + (rz / before) * p
+    return x
+
+
+def _largest_share(inside: Callable[[Floats], Bools], count: int) -> Floats:
+    """For every row the largest t ≤ 1 at which it is inside, by bisection."""
+    low, high = np.zeros(count), np.ones(count)
+    if inside(high).all():
+        return high
+    low[inside(high)] = 1.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        fits = inside(middle)
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return low
+
+
+def level_set_radius(problem: Problem, w: Floats, objective: float, count: int, component: Ints) -> float:
+    """How far from w a minimiser can be, given that its objective is no larger; ∞ where the losses do not say.
+
+    Along an edge, λA φ(v) ≤ P(w) bounds ‖v‖; added up along shortest paths from a root this bounds how far a
+    component spreads. At the root either the ridge term bounds the parameters, or ℓ(z, y) ≤ P(w) / c bounds the
+    predictions, and so the parameters in all directions in which a row of the component has a part. Along the other
+    directions P does not change (or the ridge term bounds them): the minimiser nearest to w is taken.
+    """
+    bound = problem.bound
+    roots = _roots(bound, count, component)
+    with np.errstate(divide="ignore"):
+        spread = _spread(problem, problem.coupling.reach(objective / problem.weights), roots)
+        by_ridge = np.sqrt(2.0 * objective / bound.loss.ridge) if bound.loss.ridge > 0 else 0.0
+    root = _root_bound(bound, objective, spread, count, component) + by_ridge
+    if bound.loss.ridge > 0 and not bound.loss.intercept:
+        root = np.full(count, by_ridge)
+    root += 2.0 * np.linalg.norm(w[roots], axis=1)
+    apart = root[component] + spread + np.linalg.norm(w - w[roots][component], axis=1)
+    return float(np.linalg.norm(apart))
+
+
+def _roots(bound: BoundLoss, count: int, component: Ints) -> Ints:
+    """A node of every component, with data where there is one."""
+    order = np.argsort(~bound.has_data, kind="stable")
+    return order[np.unique(component[order], return_index=True)[1]]
+
+
+def _root_bound(bound: BoundLoss, objective: float, spread: Floats, count: int, component: Ints) -> Floats:
+    """A bound on the root's parameters in the directions that rows of its component have a part in."""
+    owner = np.repeat(np.arange(bound.node_count), np.diff(bound.starts))
+    prediction = bound.loss.reach(objective / bound.scale, bound.y)
+    at_root = prediction + np.linalg.norm(bound.X, axis=1) * spread[owner]
+    size = np.sqrt(np.bincount(component[owner], at_root**2, minlength=count))
+    pooled = bound.pool(component, count)
+    squared = np.linalg.eigvalsh(kernels.gram(pooled.X, pooled.starts, np.ones(len(pooled.y))))
+    # Eigenvalues lost to rounding belong to directions that no row has a part in.
+    smallest = np.where(squared > squared[:, -1:] * 1e-13, squared, np.inf).min(axis=1)
+    return np.where(size > 0, size / np.sqrt(smallest), 0.0)
+
+
+def _spread(problem: Problem, steps: Floats, roots: Ints) -> Floats:
+    """The length of the shortest path from the root of its component to every node."""
+    lengths = problem.along_edges(np.maximum(steps, np.finfo(float).tiny))
+    distance: Any = dijkstra(lengths, directed=False, indices=roots, min_only=True)
+    return distance

@@ -1,0 +1,154 @@
+"""The one path for bad input: every refusal is a sentence that says what was expected and what was given.
+
+Hyper-parameters carry their range in the type, so a class needs no checking code of its own:
+
+>>> from dataclasses import dataclass
+>>> from typing import Annotated
+>>> @dataclass(frozen=True)
+... class Shrinkage:
+...     lam: Annotated[float, AtLeast(0)] = 0.1
+>>> check_parameters(Shrinkage(lam=-1))
+Traceback (most recent call last):
+kinfolk.checks.InputError: The 'lam' parameter of Shrinkage must be a number ≥ 0. Got -1 instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from kinfolk.typing import Floats
+
+
+class InputError(ValueError):
+    """What the user gave cannot be used; the message says what was expected, what was given and what to do."""
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """A range for a numeric parameter: ``low`` and everything above it, infinity excluded."""
+
+    low: float
+
+    def admits(self, value: Any) -> bool:
+        """Whether ``value`` lies in the range."""
+        return math.isfinite(value) and value >= self.low
+
+    def __str__(self) -> str:
+        return f"≥ {self.low:g}"
+
+
+@dataclass(frozen=True)
+class Positive:
+    """A range for a numeric parameter: above zero, infinity excluded."""
+
+    def admits(self, value: Any) -> bool:
+        """Whether ``value`` lies in the range."""
+        return math.isfinite(value) and value > 0
+
+    def __str__(self) -> str:
+        return "> 0"
+
+
+@dataclass(frozen=True)
+class Between:
+    """A range for a numeric parameter: from ``low`` to ``high``, ends included unless ``open_low``."""
+
+    low: float
+    high: float
+    open_low: bool = False
+
+    def admits(self, value: Any) -> bool:
+        """Whether ``value`` lies in the range."""
+        return self.low <= value <= self.high and not (self.open_low and value == self.low)
+
+    def __str__(self) -> str:
+        return f"in {'(' if self.open_low else '['}{self.low:g}, {self.high:g}]"
+
+
+def check_parameters(thing: Any) -> None:
+    """Check every hyper-parameter of a dataclass, and of the dataclasses it holds, against its type."""
+    hints = get_type_hints(type(thing), include_extras=True)
+    for field in dataclasses.fields(thing):
+        value = getattr(thing, field.name)
+        check_value(field.name, type(thing).__name__, value, hints[field.name])
+        if dataclasses.is_dataclass(value):
+            check_parameters(value)
+
+
+def check_value(name: str, owner: str, value: Any, hint: Any) -> None:
+    """Refuse ``value`` unless the type ``hint`` admits it; hints that are no number or choice are not judged."""
+    expected = _expectation(hint)
+    if expected is not None and not _admits(value, hint):
+        raise InputError(f"The '{name}' parameter of {owner} must be {expected}. Got {value!r} instead.")
+
+
+def _expectation(hint: Any) -> str | None:
+    """The hint in words, or None where nothing can be said about it."""
+    if hint is None or hint is type(None):
+        return "None"
+    if hint in (bool, int, float):
+        return {bool: "True or False", int: "a whole number", float: "a number"}[hint]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(choice) for choice in arguments)
+    if origin is Annotated:
+        kind = _expectation(arguments[0])
+        return None if kind is None else " ".join([kind, *map(str, arguments[1:])])
+    if origin in (Union, types.UnionType):
+        parts = [_expectation(part) for part in arguments]
+        return None if None in parts else " or ".join(str(part) for part in parts)
+    return None
+
+
+def _admits(value: Any, hint: Any) -> bool:
+    if hint is None or hint is type(None):
+        return value is None
+    if hint is bool:
+        return isinstance(value, bool | np.bool_)
+    if hint in (int, float):
+        kind = numbers.Integral if hint is int else numbers.Real
+        return isinstance(value, kind) and not isinstance(value, bool | np.bool_)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return value in arguments
+    if origin is Annotated:
+        return _admits(value, arguments[0]) and all(range_.admits(value) for range_ in arguments[1:])
+    return any(_admits(value, part) for part in arguments)
+
+
+def as_floats(values: Any, what: str, dimensions: int) -> Floats:
+    """``values`` as a finite float64 array of the given number of dimensions, or a sentence about ``what``."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"Expected numbers for {what}, got values that are not: encode text and categories first."
+        ) from error
+    if array.ndim != dimensions:
+        raise InputError(f"Expected an array with {dimensions} axes for {what}, got shape {array.shape}.")
+    finite = np.isfinite(array)
+    if not finite.all():
+        bad = np.flatnonzero(~finite.reshape(len(array), -1).all(axis=1))
+        raise InputError(
+            f"Expected finite numbers for {what}, got NaN or infinity in {len(bad)} of {len(array)} rows "
+            f"(first in row {bad[0]}): drop or fill these rows."
+        )
+    return array
+
+
+def listing(items: Iterable[Any], most: int = 3) -> str:
+    """The first few items, for a sentence.
+
+    >>> listing(["a", "b", "c", "d"])
+    "'a', 'b', 'c', ..."
+    """
+    items = list(items)
+    return ", ".join(map(repr, items[:most])) + (", ..." if len(items) > most else "")

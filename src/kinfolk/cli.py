@@ -1,0 +1,46 @@
+"""The command line. Slow imports wait until a command needs them, so that ``kinfolk --help`` answers at once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="One tailored model for every local data set in a network.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def main() -> None:
+    """One tailored model for every local data set in a network."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the map.")] = Path("out"),
+    seed: Annotated[int, typer.Option(help="Which counties are hidden.")] = 0,
+) -> None:
+    """Learn a linear model for each of 3,107 US counties, and predict hidden ones."""
+    from kinfolk.checks import InputError
+    from kinfolk.demo import counties_demo
+
+    try:
+        counties_demo(out, seed)
+    except InputError as error:
+        print(f"kinfolk: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    import kinfolk
+
+    print(kinfolk.__version__)

@@ -1,0 +1,113 @@
+"""Local data sets: the rows of every node, kept in one block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kinfolk.checks import InputError, as_floats
+from kinfolk.typing import Floats, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """The samples of all nodes, one node's rows after the other's.
+
+    ``data[i]`` is the local data set (X, y) of node ``i``; sizes may differ, and a node may have none.
+
+    >>> data = Data.from_nodes([([[1.0], [2.0]], [0.0, 1.0]), None])
+    >>> data.sizes
+    array([2, 0])
+    """
+
+    X: Floats  # (rows, features)
+    y: Floats  # (rows,)
+    starts: Ints  # (nodes + 1,), rows starts[i]:starts[i + 1] belong to node i
+
+    @classmethod
+    def from_nodes(cls, sets: Iterable[tuple[Any, Any] | None]) -> Data:
+        """Data from one (X, y) per node, or None for a node without data."""
+        blocks = [_as_block(k, block) for k, block in enumerate(sets)]
+        widths = {X.shape[1] for X, _ in blocks if len(X)}
+        if len(widths) > 1:
+            raise InputError(
+                f"Expected the same number of features at every node, got {sorted(widths)}: "
+                "give all nodes the same columns."
+            )
+        width = widths.pop() if widths else 0
+        sizes = [len(X) for X, _ in blocks]
+        return cls(
+            np.concatenate([np.empty((0, width)), *(X for X, _ in blocks if len(X))]),
+            np.concatenate([np.empty(0), *(y for _, y in blocks)]),
+            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        )
+
+    @classmethod
+    def from_rows(cls, X: Any, y: Any, node: Any, node_count: int) -> Data:
+        """Data from rows in any order, ``node`` saying whose each row is."""
+        node = np.asarray(node, dtype=np.int64)
+        order = np.argsort(node, kind="stable")
+        sizes = np.bincount(node, minlength=node_count)
+        return cls(
+            as_floats(X, "the features", 2)[order],
+            as_floats(y, "the target", 1)[order],
+            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        )
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes, those without data included."""
+        return len(self.starts) - 1
+
+    @property
+    def feature_count(self) -> int:
+        """Number of features."""
+        return self.X.shape[1]
+
+    @property
+    def sizes(self) -> Ints:
+        """Number of samples of every node."""
+        return np.diff(self.starts)
+
+    @property
+    def owner(self) -> Ints:
+        """The node of every row."""
+        return np.repeat(np.arange(self.node_count), self.sizes)
+
+    def __getitem__(self, node: int) -> tuple[Floats, Floats]:
+        rows = slice(self.starts[node], self.starts[node + 1])
+        return self.X[rows], self.y[rows]
+
+    def take(self, nodes: Ints) -> Data:
+        """The data of some nodes, in the order given."""
+        rows = rows_of(self.starts, nodes)
+        return Data(self.X[rows], self.y[rows], starts_of(self.starts, nodes))
+
+
+def rows_of(starts: Ints, nodes: Ints) -> Ints:
+    """The row numbers of some nodes, in their order.
+
+    >>> rows_of(np.array([0, 2, 2, 5]), np.array([2, 0]))
+    array([2, 3, 4, 0, 1])
+    """
+    sizes = starts[nodes + 1] - starts[nodes]
+    offset = np.repeat(starts[nodes] - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
+    return (offset + np.arange(sizes.sum())).astype(np.int64)
+
+
+def starts_of(starts: Ints, nodes: Ints) -> Ints:
+    """Where the rows of some nodes start after ``rows_of`` has gathered them."""
+    return np.concatenate([[0], np.cumsum(starts[nodes + 1] - starts[nodes])]).astype(np.int64)
+
+
+def _as_block(node: int, block: tuple[Any, Any] | None) -> tuple[Floats, Floats]:
+    if block is None:
+        return np.empty((0, 0)), np.empty(0)
+    X = as_floats(block[0], f"the features of node {node}", 2)
+    y = as_floats(block[1], f"the target of node {node}", 1)
+    if len(X) != len(y):
+        raise InputError(f"Expected as many labels as samples at node {node}, got {len(y)} for {len(X)}.")
+    return X, y

@@ -1,0 +1,179 @@
+"""Builders: graphs from coordinates, from distances, and the model graphs of the papers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from kinfolk.checks import AtLeast, Between, InputError, Positive, as_floats, check_value
+from kinfolk.graph import Graph
+from kinfolk.typing import Floats, Ints
+
+EARTH_RADIUS_KM = 6371.0088
+
+
+def knn(
+    coordinates: Any,
+    k: int = 5,
+    *,
+    metric: Literal["planar", "great-circle"] = "planar",
+    scale: float | None = None,
+    names: Sequence[Hashable] | None = None,
+) -> Graph:
+    """Join every node with its ``k`` nearest ones; an edge exists if either end chose the other.
+
+    Parameters
+    ----------
+    coordinates : array (nodes, axes); for ``"great-circle"`` columns latitude, longitude in degrees.
+    metric : ``"planar"`` (Euclidean, in the units given) or ``"great-circle"`` (kilometres on the globe).
+    scale : None for weights 1, else weights exp(−distance / scale).
+
+    >>> knn([[0.0], [1.0], [3.0]], k=1).to_frame()[["head", "tail"]].values.tolist()
+    [[0, 1], [1, 2]]
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    points = as_floats(coordinates, "the coordinates", 2)
+    check_value("k", "knn", k, Annotated[int, Between(1, max(1, len(points) - 1))])
+    check_value("metric", "knn", metric, Literal["planar", "great-circle"])
+    if metric == "great-circle":
+        points = np.radians(_as_latitude_longitude(points))
+    # Nodes at the same place may be listed before the node itself: ask for one more and drop self by number.
+    search = NearestNeighbors(metric="haversine" if metric == "great-circle" else "euclidean").fit(points)
+    distance, other = search.kneighbors(points, n_neighbors=k + 1)
+    is_self = other == np.arange(len(points))[:, None]
+    is_self[~is_self.any(axis=1), -1] = True
+    start = np.repeat(np.arange(len(points)), k)
+    ends = np.sort(np.stack([start, other[~is_self]], axis=1), axis=1)
+    ends, first = np.unique(ends, axis=0, return_index=True)
+    length = distance[~is_self][first] * (EARTH_RADIUS_KM if metric == "great-circle" else 1.0)
+    return Graph(len(points), ends, None if scale is None else _closeness(length, scale, "knn"), names)
+
+
+def from_distances(
+    distances: Any,
+    *,
+    scale: float = 1.0,
+    cutoff: float | None = None,
+    names: Sequence[Hashable] | None = None,
+) -> Graph:
+    """Weights exp(−distance / scale) from a symmetric distance matrix; pairs farther than ``cutoff`` are left out.
+
+    >>> from_distances([[0, 1], [1, 0]]).weights.round(3)
+    array([0.368])
+    """
+    matrix = as_floats(distances, "the distance matrix", 2)
+    if matrix.shape[0] != matrix.shape[1] or not np.allclose(matrix, matrix.T) or (matrix < 0).any():
+        raise InputError(
+            f"Expected a symmetric matrix of distances ≥ 0, got shape {matrix.shape} that is not: "
+            "symmetrise it, for example (M + M.T) / 2."
+        )
+    i, j = np.triu_indices(len(matrix), k=1)
+    length = matrix[i, j]
+    weights = _closeness(length, scale, "from_distances")
+    kept = (weights > 0) & (length <= (np.inf if cutoff is None else cutoff))
+    return Graph(len(matrix), np.stack([i, j], axis=1)[kept], weights[kept], names)
+
+
+def stochastic_block(sizes: Sequence[int], p_in: float, p_out: float, *, seed: int = 0) -> tuple[Graph, Ints]:
+    """A stochastic block model: pairs are joined with ``p_in`` inside a block, ``p_out`` across.
+
+    Returns the graph and the block of every node.
+
+    >>> graph, block = stochastic_block([2, 2], p_in=1.0, p_out=0.0)
+    >>> graph.head.tolist(), graph.tail.tolist(), block.tolist()
+    ([0, 2], [1, 3], [0, 0, 1, 1])
+    """
+    for name, value in (("p_in", p_in), ("p_out", p_out)):
+        check_value(name, "stochastic_block", value, Annotated[float, Between(0, 1)])
+    block = np.repeat(np.arange(len(sizes)), sizes)
+    i, j = np.triu_indices(len(block), k=1)
+    probability = np.where(block[i] == block[j], p_in, p_out)
+    joined = np.random.default_rng(seed).random(len(i)) < probability
+    return Graph(len(block), np.stack([i, j], axis=1)[joined]), block.astype(np.int64)
+
+
+def chain(node_count: int, *, weak_link: float = 1.0) -> Graph:
+    """Nodes in a row with weights 1; the link in the middle has weight ``weak_link`` (0 cuts the chain).
+
+    >>> chain(4, weak_link=0.1).weights
+    array([1. , 0.1, 1. ])
+    """
+    check_value("node_count", "chain", node_count, Annotated[int, AtLeast(1)])
+    check_value("weak_link", "chain", weak_link, Annotated[float, AtLeast(0)])
+    start = np.arange(node_count - 1)
+    weights = np.where(start == node_count // 2 - 1, weak_link, 1.0)
+    ends = np.stack([start, start + 1], axis=1)
+    return Graph(node_count, ends[weights > 0], weights[weights > 0])
+
+
+def star(node_count: int) -> Graph:
+    """Node 0 joined with all others.
+
+    >>> star(4).degrees
+    array([3, 1, 1, 1])
+    """
+    check_value("node_count", "star", node_count, Annotated[int, AtLeast(1)])
+    leaves = np.arange(1, node_count)
+    return Graph(node_count, np.stack([np.zeros_like(leaves), leaves], axis=1))
+
+
+def complete(node_count: int) -> Graph:
+    """Every pair joined.
+
+    >>> complete(4).edge_count
+    6
+    """
+    check_value("node_count", "complete", node_count, Annotated[int, AtLeast(1)])
+    return Graph(node_count, np.stack(np.triu_indices(node_count, k=1), axis=1))
+
+
+def edgeless(node_count: int, names: Sequence[Hashable] | None = None) -> Graph:
+    """No edges: every node on its own.
+
+    >>> edgeless(3)
+    Graph(3 nodes, 0 edges, 3 components)
+    """
+    check_value("node_count", "edgeless", node_count, Annotated[int, AtLeast(1)])
+    return Graph(node_count, names=names)
+
+
+def random_like(graph: Graph, *, seed: int = 0) -> Graph:
+    """A random graph with the degrees and the weights of ``graph``: the control for "is it the graph that helps?".
+
+    Pairs of edges swap their ends until the structure is forgotten; weights are then dealt out at random.
+
+    >>> lattice = chain(50)
+    >>> (random_like(lattice).degrees == lattice.degrees).all()
+    np.True_
+    """
+    import networkx
+
+    shuffled = networkx.Graph(zip(graph.head.tolist(), graph.tail.tolist(), strict=True))
+    swaps = 5 * graph.edge_count
+    try:
+        networkx.double_edge_swap(shuffled, swaps, max_tries=100 * swaps + 100, seed=seed)
+    except networkx.NetworkXException as error:
+        raise InputError(
+            f"Expected a graph whose edges can be swapped, got {graph!r}: it has too few edges or too many "
+            "for a random graph with the same degrees."
+        ) from error
+    ends = np.array(sorted(shuffled.edges), dtype=np.int64)
+    weights = np.random.default_rng(seed).permutation(graph.weights)
+    return Graph(graph.node_count, ends, weights, graph.names)
+
+
+def _closeness(length: Floats, scale: float, owner: str) -> Floats:
+    check_value("scale", owner, scale, Annotated[float, Positive()])
+    return np.exp(-length / scale)
+
+
+def _as_latitude_longitude(points: Floats) -> Floats:
+    if points.shape[1] != 2 or (np.abs(points[:, 0]) > 90).any() or (np.abs(points[:, 1]) > 360).any():
+        raise InputError(
+            f"Expected columns latitude (−90 to 90) and longitude (−360 to 360) in degrees, got shape {points.shape} "
+            "or values outside: is the order latitude, longitude?"
+        )
+    return points

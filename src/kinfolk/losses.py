@@ -1,0 +1,164 @@
+"""Losses: a scalar function of prediction and label. The node's L_i follows from it (see ``kinfolk.bound``).
+
+A loss of your own is a frozen dataclass with the scalar functions below; ``kinfolk.testing.check_loss`` says
+whether they fit together.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from scipy.special import expit, xlogy
+
+from kinfolk.bound import BoundLoss, BoundQuadratic
+from kinfolk.checks import AtLeast, InputError
+from kinfolk.data import Data
+from kinfolk.typing import Floats
+
+
+@dataclass(frozen=True)
+class Loss(ABC):
+    """How a linear model is scored at a node.
+
+        L_i(w) = c_i Σ_r ℓ(x_r'w, y_r) + (ridge / 2) ‖w‖²
+
+    Parameters
+    ----------
+    reduction : ``"mean"`` (c_i = 1 / m_i, every node counts the same) or ``"sum"`` (c_i = 1, every sample does).
+        At the same λ the two differ by a factor m_i.
+    ridge : strength of the ridge term; the intercept is not penalised, nor is a node without data.
+    intercept : whether the model has a constant term; it is the last parameter.
+    """
+
+    reduction: Literal["mean", "sum"] = "mean"
+    ridge: Annotated[float, AtLeast(0)] = 0.0
+    intercept: bool = False
+
+    most_curvature: ClassVar[float]  # an upper bound on ℓ''
+    labels: ClassVar[str] = "numbers"  # what y may be, in words
+
+    @abstractmethod
+    def value(self, z: Floats, y: Floats) -> Floats:
+        """ℓ(z, y) for predictions z and labels y."""
+
+    @abstractmethod
+    def slope(self, z: Floats, y: Floats) -> Floats:
+        """ℓ'(z, y), the derivative in z."""
+
+    @abstractmethod
+    def curvature(self, z: Floats, y: Floats) -> Floats:
+        """ℓ''(z, y)."""
+
+    @abstractmethod
+    def conjugate(self, b: Floats, y: Floats) -> Floats:
+        """ℓ*(b, y) = sup_z b z − ℓ(z, y); +∞ outside its domain."""
+
+    def reach(self, value: Floats, y: Floats) -> Floats:
+        """The largest |z| with ℓ(z, y) ≤ value; it bounds where a solution can be. ∞ is always right."""
+        return np.full_like(y, np.inf)
+
+    def admits(self, y: Floats) -> Any:
+        """Which labels are allowed."""
+        return np.isfinite(y)
+
+    def predict(self, z: Floats) -> Floats:
+        """What the model answers for the linear prediction z."""
+        return z
+
+    def error(self, z: Floats, y: Floats) -> Floats:
+        """The error that a user looks at: squared, unless the loss says otherwise."""
+        return (self.predict(z) - y) ** 2
+
+    def bind(self, data: Data) -> BoundLoss:
+        """The local losses L_i for the data of some nodes."""
+        return BoundLoss.of(self, data)
+
+    def check_labels(self, y: Floats) -> None:
+        """Refuse labels outside the range of the loss."""
+        bad = np.flatnonzero(~self.admits(y))
+        if len(bad):
+            raise InputError(
+                f"Expected {self.labels} as labels for {type(self).__name__}, got {y[bad[0]]:g} "
+                f"({len(bad)} of {len(y)} labels are outside): recode the target or choose another loss."
+            )
+
+
+@dataclass(frozen=True)
+class Squared(Loss):
+    """ℓ(z, y) = (z − y)², without the factor ½, as in the GTV paper.
+
+    >>> Squared().value(np.array([3.0]), np.array([1.0]))
+    array([4.])
+    """
+
+    most_curvature: ClassVar[float] = 2.0
+
+    def value(self, z: Floats, y: Floats) -> Floats:
+        """(z − y)²."""
+        return (z - y) ** 2
+
+    def slope(self, z: Floats, y: Floats) -> Floats:
+        """2 (z − y)."""
+        return 2.0 * (z - y)
+
+    def curvature(self, z: Floats, y: Floats) -> Floats:
+        """2."""
+        return np.full_like(z, 2.0)
+
+    def conjugate(self, b: Floats, y: Floats) -> Floats:
+        """b² / 4 + b y."""
+        return b**2 / 4 + b * y
+
+    def reach(self, value: Floats, y: Floats) -> Floats:
+        """|y| + √value."""
+        return np.abs(y) + np.sqrt(value)
+
+    def bind(self, data: Data) -> BoundQuadratic:
+        """The local losses, with their prox in closed form."""
+        return BoundQuadratic(*BoundLoss.of(self, data).fields())
+
+
+@dataclass(frozen=True)
+class Logistic(Loss):
+    """ℓ(z, y) = log(1 + e^z) − y z for labels y ∈ {0, 1}.
+
+    >>> Logistic().value(np.array([0.0]), np.array([1.0])).round(3)
+    array([0.693])
+    """
+
+    most_curvature: ClassVar[float] = 0.25
+    labels: ClassVar[str] = "0 or 1"
+
+    def value(self, z: Floats, y: Floats) -> Floats:
+        """log(1 + e^z) − y z."""
+        return np.logaddexp(0.0, z) - y * z
+
+    def slope(self, z: Floats, y: Floats) -> Floats:
+        """σ(z) − y."""
+        return expit(z) - y
+
+    def curvature(self, z: Floats, y: Floats) -> Floats:
+        """σ(z) (1 − σ(z))."""
+        return expit(z) * expit(-z)
+
+    def conjugate(self, b: Floats, y: Floats) -> Floats:
+        """p log p + (1 − p) log(1 − p) with p = b + y in [0, 1]."""
+        p = b + y
+        inside = (p >= 0) & (p <= 1)
+        q = np.clip(p, 0.0, 1.0)
+        return np.where(inside, xlogy(q, q) + xlogy(1 - q, 1 - q), np.inf)
+
+    def admits(self, y: Floats) -> Any:
+        """0 and 1."""
+        return (y == 0) | (y == 1)
+
+    def predict(self, z: Floats) -> Floats:
+        """The more probable class."""
+        return (z > 0).astype(np.float64)
+
+    def probability(self, z: Floats) -> Floats:
+        """The probability of class 1."""
+        return expit(z)

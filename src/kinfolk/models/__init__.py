@@ -1,0 +1,5 @@
+"""Models: what a node ends up with."""
+
+from kinfolk.models.linear import LinearModels
+
+__all__ = ["LinearModels"]

@@ -1,0 +1,39 @@
+"""Linear models of many nodes at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kinfolk.losses import Loss
+from kinfolk.typing import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModels:
+    """One parameter vector per node; the intercept, if the loss has one, comes last.
+
+    A node whose parameters are NaN has no model: nothing could be learnt there.
+    """
+
+    w: Floats  # (nodes, parameters)
+    loss: Loss
+
+    def linear(self, X: Any, node: Any) -> Floats:
+        """x_r'w_i for every row r and its node i."""
+        w = self.w[np.asarray(node)]
+        X = np.asarray(X, dtype=np.float64)
+        z = np.einsum("rk,rk->r", X, w[:, : X.shape[1]])
+        return z + w[:, -1] if self.loss.intercept else z
+
+    def predict(self, X: Any, node: Any) -> Floats:
+        """What the model of its node answers to every row; NaN where the node has no model."""
+        z = self.linear(X, node)
+        return np.where(np.isnan(z), np.nan, self.loss.predict(z))
+
+    def error(self, X: Any, y: Any, node: Any) -> Floats:
+        """The error of every row, as the loss defines it."""
+        z = self.linear(X, node)
+        return np.where(np.isnan(z), np.nan, self.loss.error(z, np.asarray(y)))

@@ -1,0 +1,194 @@
+"""Network: a graph, and a local data set at every node."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kinfolk.checks import InputError, as_floats, listing
+from kinfolk.data import Data
+from kinfolk.graph import Graph
+from kinfolk.typing import Bools, Floats
+
+if TYPE_CHECKING:
+    import pandas
+
+    from kinfolk.site import Site
+
+
+class Network:
+    """A graph, a local data set at every node, and optionally test data and public points.
+
+    Parameters
+    ----------
+    graph : who may be kin.
+    data : (X, y) for every node: a mapping by name (nodes left out have no data), a sequence in node order
+        (None for a node without data), or a ``Data``.
+    test : held-out data in the same forms; used for the error in the history, never for learning.
+    public : array (points, features) of unlabelled points that everybody may see.
+    features : names of the features.
+
+    >>> from kinfolk import graphs
+    >>> Network(graphs.chain(3), {0: ([[1.0], [2.0]], [1.0, 2.0]), 2: ([[1.0]], [3.0])})
+    Network(3 nodes, 2 edges, 3 samples, 1 features; 1 node without data)
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        data: Data | Mapping[Hashable, tuple[Any, Any]] | Sequence[tuple[Any, Any] | None],
+        *,
+        test: Data | Mapping[Hashable, tuple[Any, Any]] | Sequence[tuple[Any, Any] | None] | None = None,
+        public: Any = None,
+        features: Sequence[str] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.data = _as_data(graph, data, "data")
+        if not len(self.data.y):
+            raise InputError("Expected data at one node at least, got an empty network: give (X, y) for some node.")
+        width = self.data.feature_count
+        self.test = None if test is None else _as_data(graph, test, "test")
+        if self.test is not None and len(self.test.y) and self.test.feature_count != width:
+            raise InputError(f"Expected test data with {width} features, got {self.test.feature_count}.")
+        self.public: Floats | None = None if public is None else as_floats(public, "the public points", 2)
+        if self.public is not None and self.public.shape[1] != width:
+            raise InputError(f"Expected public points with {width} features, got {self.public.shape[1]}.")
+        self.features = [f"x{k}" for k in range(width)] if features is None else list(features)
+        if len(self.features) != width:
+            raise InputError(f"Expected names for {width} features, got {len(self.features)}.")
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pandas.DataFrame,
+        *,
+        node: str,
+        target: str,
+        features: Sequence[str] | None = None,
+        graph: Graph,
+        test: Any = None,
+        public: Any = None,
+    ) -> Network:
+        """A network from a table whose rows carry a node, a target and features (default: all other columns).
+
+        ``test`` marks held-out rows: a boolean array, or the name of a boolean column. Nodes of the graph
+        without a row have no data.
+
+        >>> import pandas
+        >>> table = pandas.DataFrame({"city": ["a", "b", "b"], "x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 2.5]})
+        >>> graph = Graph.from_edges([("a", "b")])
+        >>> Network.from_frame(table, node="city", target="y", graph=graph).data[1]
+        (array([[2.], [3.]]), array([2. , 2.5]))
+        """
+        masked = [test] if isinstance(test, str) else []
+        if features is None:
+            features = [c for c in frame.columns if c not in (node, target, *masked)]
+        missing = [c for c in [node, target, *features, *masked] if c not in frame.columns]
+        if missing:
+            raise InputError(f"Expected columns {listing(missing)}, the table has {listing(frame.columns, 10)}.")
+        owner = graph.numbers(frame[node])
+        X = as_floats(frame[list(features)], "the feature columns", 2)
+        y = as_floats(frame[target], f"the target column {target!r}", 1)
+        held_out = _as_mask(frame[test] if isinstance(test, str) else test, len(frame))
+        data, tested = (
+            Data.from_rows(X[rows], y[rows], owner[rows], graph.node_count) for rows in (~held_out, held_out)
+        )
+        return cls(
+            graph, data, test=tested if held_out.any() else None, public=public, features=list(map(str, features))
+        )
+
+    @property
+    def names(self) -> Sequence[Hashable]:
+        """The names of the nodes."""
+        return self.graph.names
+
+    @cached_property
+    def site(self) -> Site:
+        """The site that holds every node; what it has prepared serves every later run on this network."""
+        from kinfolk.site import site_of
+
+        return site_of(self, np.arange(self.graph.node_count))
+
+    @cached_property
+    def informed(self) -> Bools:
+        """Whether a node has data or is connected, however far, to one that has."""
+        component = self.graph.components
+        reached = np.zeros(component.max() + 1, dtype=bool)
+        reached[component[self.data.sizes > 0]] = True
+        return reached[component]
+
+    def remarks(self) -> list[str]:
+        """What a user should know about this network before trusting what is learnt on it.
+
+        >>> from kinfolk import graphs
+        >>> print(*Network(graphs.edgeless(2), [([[1.0]], [1.0]), None]).remarks(), sep="\\n")
+        The graph has 2 components: nothing is learnt across them.
+        2 nodes have no neighbour (0, 1): they learn from their own data only.
+        1 node has no data and no connection to any (1): nothing can be learnt there.
+        """
+        out = []
+        count = int(self.graph.components.max()) + 1
+        if count > 1:
+            out.append(f"The graph has {count:,} components: nothing is learnt across them.")
+        alone = np.flatnonzero(self.graph.degrees == 0)
+        if len(alone):
+            out.append(f"{self._such(alone, 'no neighbour')}: they learn from their own data only.")
+        lost = np.flatnonzero(~self.informed)
+        if len(lost):
+            out.append(f"{self._such(lost, 'no data and no connection to any')}: nothing can be learnt there.")
+        return out
+
+    def _such(self, nodes: Any, what: str) -> str:
+        named = listing(self.names[k] for k in nodes)
+        return f"{len(nodes):,} node{'s have' if len(nodes) > 1 else ' has'} {what} ({named})"
+
+    def hide(self, nodes: Any) -> Network:
+        """The same network with the data of some nodes (mask or numbers) moved to the test data."""
+        hidden = np.zeros(self.graph.node_count, dtype=bool)
+        hidden[nodes] = True
+        kept, held = (_without(self.data, away) for away in (hidden, ~hidden))
+        return Network(self.graph, kept, test=held, public=self.public, features=self.features)
+
+    def with_graph(self, graph: Graph) -> Network:
+        """The same data on another graph of the same nodes."""
+        return Network(graph, self.data, test=self.test, public=self.public, features=self.features)
+
+    def __repr__(self) -> str:
+        bare = int((self.data.sizes == 0).sum())
+        note = f"; {bare:,} node{'s' if bare > 1 else ''} without data" if bare else ""
+        return (
+            f"Network({self.graph.node_count:,} nodes, {self.graph.edge_count:,} edges, {len(self.data.y):,} samples, "
+            f"{self.data.feature_count:,} features{note})"
+        )
+
+
+def _without(data: Data, away: Bools) -> Data:
+    rows = ~away[data.owner]
+    return Data.from_rows(data.X[rows], data.y[rows], data.owner[rows], data.node_count)
+
+
+def _as_data(graph: Graph, data: Any, what: str) -> Data:
+    if isinstance(data, Mapping):
+        found = dict(zip(graph.numbers(data).tolist(), data.values(), strict=True))
+        data = [found.get(k) for k in range(graph.node_count)]
+    if not isinstance(data, Data):
+        data = Data.from_nodes(data)
+    if data.node_count != graph.node_count:
+        raise InputError(
+            f"Expected {what} for each of the {graph.node_count} nodes of the graph, got {data.node_count}: "
+            "use None for a node without data."
+        )
+    return data
+
+
+def _as_mask(mask: Any, length: int) -> Bools:
+    array = np.zeros(length, dtype=bool) if mask is None else np.asarray(mask)
+    if array.dtype != bool or array.shape != (length,):
+        raise InputError(
+            f"Expected one True or False per row as test marks, got {array.dtype} of shape {array.shape} "
+            f"for {length} rows."
+        )
+    return array

@@ -1,0 +1,57 @@
+"""A progress bar for anything that takes longer than a second; silent where there is no terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+PATIENCE = 1.0  # seconds before the bar appears
+
+
+class Bar:
+    """Shows how far a run is, once it has taken a while."""
+
+    def __init__(self, title: str, total: int, enabled: bool) -> None:
+        self.title, self.total, self.enabled = title, total, enabled
+        self.began = time.perf_counter()
+        self.shown: Any = None
+        self.task: Any = None
+
+    def update(self, count: int, row: Mapping[str, float]) -> None:
+        """Move to ``count``; ``row`` is the newest row of the history."""
+        if self.shown is None and self.enabled and time.perf_counter() - self.began > PATIENCE:
+            self._show()
+        if self.shown is not None:
+            self.shown.update(self.task, completed=count, note=f"residual {row['residual']:.1e}")
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True)
+        self.enabled = console.is_terminal
+        if not self.enabled:
+            return
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+        ]
+        self.shown = Progress(*columns, console=console, transient=True)
+        self.shown.start()
+        self.task = self.shown.add_task(self.title, total=self.total, note="")
+
+
+@contextmanager
+def progress_bar(title: str, total: int, *, enabled: bool = True) -> Iterator[Bar]:
+    """A bar that appears after a second of work and leaves nothing behind."""
+    bar = Bar(title, total, enabled)
+    try:
+        yield bar
+    finally:
+        if bar.shown is not None:
+            bar.shown.stop()

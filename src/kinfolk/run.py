@@ -1,0 +1,231 @@
+"""fit(): the round loop, once for every algorithm and engine; Run: what comes out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Any
+
+import numpy as np
+import pandas
+
+from kinfolk.checks import AtLeast, Between, InputError, check_parameters, check_value
+from kinfolk.engines.inprocess import InProcess, Snapshot
+from kinfolk.network import Network
+from kinfolk.program import Models, Turn
+from kinfolk.progress import progress_bar
+from kinfolk.typing import Ints
+
+Participation = float | Callable[[int], Iterable[Hashable]]
+EARLY_ROUNDS = 10  # measured one by one
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Stop when the residual of the algorithm is at most ``residual``."""
+
+    residual: Annotated[float, AtLeast(0)] = 1e-6
+
+    def __call__(self, row: Mapping[str, float]) -> str | None:
+        """Why to stop after this row of the history, or None."""
+        if row["residual"] <= self.residual:
+            return f"converged: residual {row['residual']:.1e} ≤ {self.residual:.1e} after {row['round']:,} rounds"
+        return None
+
+
+@dataclass
+class Run:
+    """A finished run: the models of all nodes, how it went, and how good the answer is."""
+
+    network: Network
+    algorithm: Any
+    models: Models
+    history: pandas.DataFrame  # one row per measured round
+    stopped: str  # why it stopped
+    rounds: int
+    snapshot: Snapshot = field(repr=False)
+    seed: int = 0
+
+    @property
+    def state(self) -> Any:
+        """The algorithm's state over the whole network."""
+        return self.snapshot.state
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know before trusting the answer."""
+        remarks = getattr(self.algorithm, "remarks", None)
+        return self.network.remarks() + ([] if remarks is None else remarks(self.network))
+
+    @cached_property
+    def certificate(self) -> Any:
+        """How far the answer is from the best one, with a proof; None where the algorithm has no such notion."""
+        certify = getattr(self.algorithm, "certify", None)
+        return None if certify is None else certify(self.network.site, self.state, self.snapshot.to_all)
+
+    def predict(self, X: Any, node: Iterable[Hashable]) -> Any:
+        """Predict every row of ``X`` with the model of its node, given by name."""
+        return self.models.predict(X, self.network.graph.numbers(node))
+
+    def error(self) -> float:
+        """Mean error on the test data; rows of nodes without a model are left out."""
+        test = self.network.test
+        if test is None:
+            raise InputError("Expected a network with test data for the error, got none: pass test= to Network.")
+        return float(np.nanmean(self.models.error(test.X, test.y, test.owner)))
+
+    def __repr__(self) -> str:
+        last = ", ".join(f"{name} {self.history[name].iloc[-1]:.4g}" for name in self.history.columns[:2])
+        name = type(self.algorithm).__name__
+        return f"Run({name} on {self.network.graph.node_count:,} nodes; {self.stopped}; {last})"
+
+
+def fit(
+    network: Network,
+    algorithm: Any,
+    *,
+    rounds: int = 10_000,
+    stop: Callable[[Mapping[str, float]], str | None] | None = Tolerance(),
+    engine: Any = InProcess(),
+    participation: Participation = 1.0,
+    seed: int = 0,
+    start: Run | None = None,
+    measure_every: int = 10,
+    callbacks: Iterable[Callable[[Mapping[str, float]], None]] = (),
+    progress: bool = True,
+) -> Run:
+    """Train one tailored model for every node of a network.
+
+    Parameters
+    ----------
+    network, algorithm : what to learn from, and how.
+    rounds : at most this many; none is legal.
+    stop : looks at each new row of the history and says why to stop, or None; None never stops early.
+    engine : where the sites run.
+    participation : the share of nodes that take part in a round, or a function from the round's number to their
+        names. Those away do no work and keep their state.
+    seed : keys all randomness, by node and round.
+    start : a run to go on from: its state and its round number; its history too if the algorithm is the same.
+    measure_every : how often the history gets a row (the first ten rounds always do).
+    callbacks : called with every new row of the history.
+    progress : show a progress bar on a terminal if it takes more than a second.
+
+    >>> import numpy as np
+    >>> from kinfolk import GTVMin, Network, fit, graphs
+    >>> x = np.ones((1, 1))
+    >>> network = Network(graphs.chain(3), [(x, [0.0]), None, (x, [1.0])])
+    >>> run = fit(network, GTVMin(lam=10.0))
+    >>> run.models.w.round(3).tolist()
+    [[0.5], [0.5], [0.5]]
+    """
+    _check(network, algorithm, engine, rounds, measure_every, participation)
+    _check_start(network, start)
+    session = engine.open(network, algorithm)
+    rows: list[dict[str, float]] = []
+    first = 0
+    if start is None:
+        session.init(_turn(network, 0, 1.0, seed))
+    else:
+        session.restore(start.snapshot)
+        first = start.rounds
+        if start.algorithm == algorithm and start.network is network:
+            rows = [{str(k): v for k, v in row.items()} for row in start.history.reset_index().to_dict("records")]
+    clock = _Clock(rows)
+    stopped = f"stopped after the {rounds:,} rounds it was given"
+    with progress_bar(type(algorithm).__name__, rounds, enabled=progress) as bar:
+        for count in range(first, first + rounds + 1):
+            if count > first:
+                session.step(_turn(network, count, participation, seed))
+            if count - first <= EARLY_ROUNDS or count % measure_every == 0 or count == first + rounds:
+                if rows and rows[-1]["round"] == count:
+                    continue
+                rows.append(_row(session, count, clock))
+                bar.update(count - first, rows[-1])
+                for callback in callbacks:
+                    callback(rows[-1])
+                reason = None if stop is None else stop(rows[-1])
+                if reason is not None:
+                    stopped = reason
+                    break
+    return _finish(network, algorithm, session.snapshot(), rows, stopped, count, seed)
+
+
+def _check(
+    network: Network, algorithm: Any, engine: Any, rounds: int, measure_every: int, participation: Participation
+) -> None:
+    """Refuse what cannot work before any work starts."""
+    if not isinstance(network, Network):
+        raise InputError(f"Expected a Network, got {type(network).__name__}: build one with Network(graph, data).")
+    check_parameters(algorithm)
+    check_parameters(engine)
+    check_value("rounds", "fit", rounds, Annotated[int, AtLeast(0)])
+    check_value("measure_every", "fit", measure_every, Annotated[int, AtLeast(1)])
+    if not callable(participation):
+        check_value("participation", "fit", participation, Annotated[float, Between(0, 1, open_low=True)])
+    check = getattr(algorithm, "check", None)
+    if check is not None:
+        check(network)
+
+
+def _check_start(network: Network, start: Run | None) -> None:
+    if start is None:
+        return
+    ours, theirs = network.graph, start.network.graph
+    if ours.node_count != theirs.node_count or not np.array_equal(ours.head, theirs.head):
+        raise InputError(f"Expected a start on the same graph ({ours!r}), got one on {theirs!r}: start afresh.")
+
+
+def _turn(network: Network, count: int, participation: Participation, seed: int) -> Turn:
+    return Turn(count, _active(network, count, participation, seed), seed)
+
+
+def _active(network: Network, count: int, participation: Participation, seed: int) -> Ints:
+    node_count = network.graph.node_count
+    if callable(participation):
+        return np.unique(network.graph.numbers(participation(count)))
+    if participation == 1.0:
+        return np.arange(node_count)
+    size = max(1, round(participation * node_count))
+    return np.sort(np.random.default_rng([seed, count, 0]).choice(node_count, size, replace=False))
+
+
+class _Clock:
+    """Seconds of work, those of the run it goes on from included."""
+
+    def __init__(self, rows: list[dict[str, float]]) -> None:
+        self.began = time.perf_counter() - (rows[-1]["seconds"] if rows else 0.0)
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self.began
+
+
+def _row(session: Any, count: int, clock: _Clock) -> dict[str, float]:
+    """One row of the history."""
+    totals, errors = session.measure()
+    row: dict[str, float] = {"round": count, **session.algorithm.summary(totals)}
+    if errors is not None:
+        known = errors[~np.isnan(errors)]
+        row["error"] = float(known.mean()) if len(known) else np.nan
+    row["bytes"] = session.bytes_sent
+    row["seconds"] = clock.seconds()
+    return row
+
+
+def _finish(
+    network: Network,
+    algorithm: Any,
+    snapshot: Snapshot,
+    rows: list[dict[str, float]],
+    stopped: str,
+    count: int,
+    seed: int,
+) -> Run:
+    finish = getattr(algorithm, "finish", None)
+    if finish is not None:
+        snapshot = replace(snapshot, state=finish(network.site, snapshot.state))
+    models = algorithm.models(network.site, snapshot.state)
+    history = pandas.DataFrame(rows).set_index("round")
+    history["seconds_per_round"] = history["seconds"].diff() / history.index.to_series().diff()
+    return Run(network, algorithm, models, history, stopped, count, snapshot, seed)

@@ -1,0 +1,207 @@
+"""Checks for classes of your own: does it fit together, does it fit in?
+
+Each check raises an AssertionError that says which promise is broken, and returns nothing.
+
+>>> from kinfolk import EuclideanNorm, Squared
+>>> check_loss(Squared())
+>>> check_coupling(EuclideanNorm())
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal
+
+from kinfolk.couplings import Coupling
+from kinfolk.data import Data
+from kinfolk.engines import InProcess
+from kinfolk.graph import Graph
+from kinfolk.graphs import edgeless
+from kinfolk.losses import Loss
+from kinfolk.network import Network
+from kinfolk.run import Run, fit
+
+AGREEMENT = 1e-10  # between any two numbers of sites, relative, in float64
+
+
+def difficult_network(*, classes: bool = False, features: int = 3, seed: int = 0) -> Network:
+    """A small network with everything that goes wrong: irregular degrees, a hub, edge weights over three decades,
+    an isolated node, nodes without data, ragged sizes, two components, test data and public points.
+
+    >>> difficult_network()
+    Network(24 nodes, 38 edges, 69 samples, 3 features; 5 nodes without data)
+    """
+    rng = np.random.default_rng(seed)
+    node_count = 24
+    hub = [(0, k) for k in range(1, 10)]
+    pairs = {tuple(sorted(map(int, rng.choice(np.r_[0:16], 2, replace=False)))) for _ in range(30)}
+    island = [(17, 18), (18, 19), (17, 19), (19, 20), (20, 21), (21, 22), (22, 23)]  # node 16 stands alone
+    ends = sorted(set(hub) | pairs | set(island))
+    graph = Graph(node_count, ends, 10.0 ** rng.uniform(-1.5, 1.5, len(ends)))
+    truth = rng.normal(size=(2, features))
+
+    def samples(node: int, count: int) -> tuple[Any, Any]:
+        X = rng.normal(size=(count, features))
+        z = X @ truth[node % 2] + 0.3 * rng.normal(size=count)
+        return X, (z > 0).astype(float) if classes else z
+
+    sizes = rng.integers(1, 7, node_count)
+    sizes[[3, 8, 17, 21, 22]] = 0
+    data = [samples(k, size) if size else None for k, size in enumerate(sizes)]
+    test = [samples(k, 4) for k in range(node_count)]
+    return Network(graph, data, test=test, public=rng.normal(size=(10, features)))
+
+
+def check_graph(graph: Graph) -> None:
+    """A graph is valid, its arrays agree with each other, and it survives every conversion."""
+    assert (graph.head < graph.tail).all(), "every edge must start at its smaller end"
+    assert (graph.weights > 0).all(), "weights must be positive"
+    assert np.isfinite(graph.weights).all(), "weights must be finite"
+    order = np.lexsort((graph.tail, graph.head))
+    assert_array_equal(order, np.arange(graph.edge_count), "edges must be sorted by their ends")
+    assert graph.degrees.sum() == 2 * graph.edge_count, "every edge has two ends"
+    assert_allclose(graph.weighted_degrees, graph.to_sparse().sum(axis=1), err_msg="weighted degrees")
+    assert_allclose(graph.laplacian.sum(axis=1), 0, atol=1e-9 * graph.weights.sum(), err_msg="Laplacian")
+    assert_array_equal(graph.components[graph.head], graph.components[graph.tail], "edges stay in a component")
+    names = graph.names
+    assert Graph.from_sparse(graph.to_sparse(), names) == graph, "scipy sparse must give the graph back"
+    assert Graph.from_networkx(graph.to_networkx()) == graph, "networkx must give the graph back"
+    frame = graph.to_frame()
+    assert Graph.from_frame(frame, ("head", "tail"), "weight", names) == graph, "a frame must give it back"
+
+
+def check_loss(loss: Loss, labels: Any = None, *, seed: int = 0) -> None:
+    """The scalar functions of a loss belong to each other, and so do the node's functions derived from them."""
+    rng = np.random.default_rng(seed)
+    if labels is None:
+        drawn = rng.normal(size=200)
+        labels = drawn if loss.admits(drawn).all() else (drawn > 0).astype(float)
+    y = rng.choice(np.asarray(labels, dtype=float), 200)
+    loss.check_labels(y)
+    z, step = rng.normal(scale=2.0, size=200), 1e-5
+    slope = loss.slope(z, y)
+    numeric = (loss.value(z + step, y) - loss.value(z - step, y)) / (2 * step)
+    assert_allclose(slope, numeric, atol=1e-7, rtol=1e-6, err_msg="slope is not the derivative of value")
+    numeric = (loss.slope(z + step, y) - loss.slope(z - step, y)) / (2 * step)
+    bend = loss.curvature(z, y)
+    assert_allclose(bend, numeric, atol=1e-7, rtol=1e-6, err_msg="curvature is not the derivative of slope")
+    assert (bend >= 0).all(), "curvature is negative: the loss is not convex"
+    assert (bend <= loss.most_curvature * (1 + 1e-12)).all(), "curvature exceeds most_curvature"
+    assert_allclose(
+        loss.value(z, y) + loss.conjugate(slope, y), z * slope, atol=1e-9, err_msg="conjugate does not fit value"
+    )
+    other = rng.permutation(slope)
+    assert (loss.value(z, y) + loss.conjugate(other, y) >= z * other - 1e-9).all(), "conjugate is too small"
+    assert (np.abs(z) <= loss.reach(loss.value(z, y), y) * (1 + 1e-9) + 1e-9).all(), "reach is too small"
+    _check_bound_loss(loss, y, rng)
+
+
+def _check_bound_loss(loss: Loss, y: Any, rng: np.random.Generator) -> None:
+    sizes = [0, 1, 2, 3, 7]
+    data = Data.from_nodes([(rng.normal(size=(m, 3)), y[:m]) if m else None for m in sizes])
+    bound = loss.bind(data)
+    w = rng.normal(size=(len(sizes), bound.width))
+    tau = 10.0 ** rng.uniform(-2, 2, len(sizes))
+    gradient = bound.gradient(w)
+    for k in range(bound.width):
+        shift = np.zeros_like(w)
+        shift[:, k] = 1e-6
+        numeric = (bound.value(w + shift) - bound.value(w - shift)) / 2e-6
+        assert_allclose(gradient[:, k], numeric, atol=1e-6, rtol=1e-5, err_msg="gradient of the node's loss")
+    best = bound.prox(w, tau)
+    pull = bound.gradient(best) + (best - w) / tau[:, None]
+    assert_allclose(pull, 0, atol=1e-9 * (1 + np.abs(gradient).max()), err_msg="prox is not a minimiser")
+    few = np.array([3, 0, 4])
+    assert_allclose(bound.take(few).prox(w[few], tau[few]), best[few], rtol=1e-12, atol=1e-12, err_msg="take")
+    assert (bound.gradient(w)[0] == 0).all(), "a node without data must have no loss"
+
+
+def check_coupling(coupling: Coupling, *, seed: int = 0) -> None:
+    """Value, conjugate, dual prox and reach of a coupling belong to each other."""
+    rng = np.random.default_rng(seed)
+    v = rng.normal(size=(200, 4)) * 10.0 ** rng.uniform(-2, 2, (200, 1))
+    weights, sigma = 10.0 ** rng.uniform(-2, 2, (2, 200))
+    assert_allclose(coupling.value(np.zeros((1, 4))), 0, err_msg="φ(0) must be 0")
+    assert (coupling.value(v) >= 0).all(), "φ must not be negative"
+    assert_allclose(coupling.value(v), coupling.value(-v), err_msg="φ must be even: edges have no direction")
+    middle = coupling.value((v[:100] + v[100:]) / 2)
+    assert (middle <= (coupling.value(v[:100]) + coupling.value(v[100:])) / 2 * (1 + 1e-9)).all(), "φ is not convex"
+    u = coupling.dual_prox(v, sigma, weights)
+    # Moreau: what the prox of the conjugate takes away is where u is a subgradient, with equality in Fenchel–Young.
+    rest = (v - u) / sigma[:, None]
+    cost = weights * coupling.conjugate(u / weights[:, None])
+    product = (u * rest).sum(axis=1)
+    assert_allclose(
+        weights * coupling.value(rest) + cost, product, rtol=1e-8, atol=1e-8, err_msg="dual_prox is not a prox"
+    )
+    apart = rng.permutation(v)
+    gap = weights * coupling.value(apart) + cost - (u * apart).sum(axis=1)
+    assert (gap >= -1e-8 * (1 + np.abs(cost))).all(), "conjugate is too small"
+    length = np.linalg.norm(v, axis=1)
+    assert (length <= coupling.reach(coupling.value(v)) * (1 + 1e-9)).all(), "reach is too small"
+    assert (coupling.dual_prox(v, sigma, np.zeros(200)) == 0).all(), "without weight no flow"
+
+
+def check_algorithm(algorithm: Any, network: Network | None = None, *, rounds: int = 12) -> None:
+    """An algorithm keeps the promises that let it run anywhere.
+
+    With everybody present, with half of the nodes, and with lost messages: the same answer and the same history on
+    1 site, 7 sites and one site per node; nothing changes at nodes that are away; data are left alone; 12 rounds
+    are 5 rounds and 7 more; an edgeless network is legal.
+    """
+    network = difficult_network() if network is None else network
+    before = copy.deepcopy((network.data.X, network.data.y))
+    for participation, lost in ((1.0, 0.0), (0.5, 0.0), (1.0, 0.2), (0.5, 0.2)):
+        runs = [
+            _short_run(network, algorithm, rounds, participation, InProcess(sites, lost))
+            for sites in (1, 7, network.graph.node_count)
+        ]
+        for run in runs[1:]:
+            _assert_same(runs[0], run, f"{participation:.0%} present, {lost:.0%} lost")
+    assert_array_equal(before[0], network.data.X, "the algorithm changed the data")
+    assert_array_equal(before[1], network.data.y, "the algorithm changed the data")
+    _check_absent(network, algorithm)
+    _check_resumed(network, algorithm, rounds)
+    alone = network.with_graph(edgeless(network.graph.node_count, network.names))
+    _short_run(alone, algorithm, 2, 1.0, InProcess())
+
+
+def _short_run(network: Network, algorithm: Any, rounds: int, participation: Any, engine: InProcess) -> Run:
+    return fit(
+        network, algorithm, rounds=rounds, stop=None, participation=participation, engine=engine, measure_every=3,
+        progress=False,
+    )  # fmt: skip
+
+
+def _assert_same(one: Run, other: Run, when: str) -> None:
+    numbers = [c for c in one.history.columns if not c.startswith("seconds")]
+    assert_allclose(other.history[numbers], one.history[numbers], rtol=1e-9, atol=1e-12, err_msg=f"history, {when}")
+    test = one.network.test
+    assert test is not None
+    first, second = (run.models.predict(test.X, test.owner) for run in (one, other))
+    scale = 1.0 + np.nanmax(np.abs(first))
+    assert_allclose(second, first, rtol=AGREEMENT, atol=AGREEMENT * scale, err_msg=f"predictions, {when}")
+
+
+def _check_absent(network: Network, algorithm: Any) -> None:
+    """Nodes that are never present after round 0 end with the models they began with."""
+    names = list(network.names)
+    away = np.arange(0, len(names), 2)
+    present = [names[k] for k in range(1, len(names), 2)]
+    began = _short_run(network, algorithm, 0, 1.0, InProcess())
+    ended = _short_run(network, algorithm, 4, lambda _: present, InProcess(3))
+    assert network.test is not None
+    rows = np.isin(network.test.owner, away)
+    X, owner = network.test.X[rows], network.test.owner[rows]
+    assert_array_equal(began.models.predict(X, owner), ended.models.predict(X, owner), "an absent node changed")
+
+
+def _check_resumed(network: Network, algorithm: Any, rounds: int) -> None:
+    options: dict[str, Any] = {"stop": None, "participation": 0.5, "measure_every": 1, "progress": False}
+    straight = fit(network, algorithm, rounds=rounds, **options)
+    part = fit(network, algorithm, rounds=5, engine=InProcess(4), **options)
+    resumed = fit(network, algorithm, rounds=rounds - 5, start=part, engine=InProcess(2), **options)
+    _assert_same(straight, resumed, "resumed")

@@ -1,0 +1,40 @@
+"""The demo is what the README promises."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from kinfolk import GTVMin, InputError, datasets
+from kinfolk.cli import app
+from kinfolk.selection import select_lam
+
+
+def test_demo_prints_the_table_the_certificate_and_a_map(tmp_path):
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)], env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.output
+    rows = re.findall(r"│ (\S.*?) +│ +([\d.–]+) │", result.output)
+    errors = {name.strip(): error for name, error in rows}
+    pooled, tailored = float(errors["One model for all"]), float(errors["GTVMin, φ = ½‖·‖²"])
+    control = float(errors["GTVMin, φ = ½‖·‖², random graph"])
+    assert 0.40 < pooled < 0.65
+    assert 0.20 < tailored < 0.32
+    assert control > 0.8 * pooled
+    assert errors["Every county alone"] == "–"
+    assert "No other choice of parameters lowers it" in re.sub(r"\s+", " ", result.output)
+    assert (tmp_path / "counties.png").stat().st_size > 50_000
+    assert max(map(len, result.output.splitlines())) <= 80
+
+
+def test_commands():
+    help_text = CliRunner().invoke(app, ["--help"]).output
+    assert "demo" in help_text
+    assert CliRunner().invoke(app, ["version"]).output.strip()
+
+
+def test_lambda_is_chosen_without_test_data():
+    network = datasets.load_us_counties().network()
+    with pytest.raises(InputError, match="Expected values of λ to choose from, got none"):
+        select_lam(network, GTVMin(), [])
+    with pytest.raises(InputError, match="The 'folds' parameter of select_lam must be a whole number ≥ 2"):
+        select_lam(network, GTVMin(), [1.0], folds=1)

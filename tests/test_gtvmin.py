@@ -1,0 +1,258 @@
+"""GTV minimisation: CVXPY, closed forms and the certificate are the oracles."""
+
+import cvxpy
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import probes
+from kinfolk import (
+    AbsoluteNorm,
+    EuclideanNorm,
+    Graph,
+    GTVMin,
+    InProcess,
+    InputError,
+    Local,
+    Logistic,
+    Network,
+    Pooled,
+    Squared,
+    SquaredNorm,
+    Tolerance,
+    fit,
+    graphs,
+)
+from kinfolk.testing import check_algorithm, difficult_network
+
+COUPLINGS = [EuclideanNorm(), AbsoluteNorm(), SquaredNorm()]
+LOSSES = [Squared(), Squared("sum", 0.1, True), Logistic(), Logistic("sum", 0.2, True)]
+PRECISE = Tolerance(1e-9)
+
+
+def smallest_objective(network: Network, algorithm: GTVMin) -> float:
+    """The optimum according to CVXPY."""
+    loss, width = algorithm.loss, network.data.feature_count
+    w = cvxpy.Variable((network.graph.node_count, width + loss.intercept))
+    terms = []
+    for node in range(network.graph.node_count):
+        X, y = network.data[node]
+        if len(y):
+            z = X @ w[node, :width] + (w[node, width] if loss.intercept else 0)
+            rows = cvxpy.square(z - y) if isinstance(loss, Squared) else cvxpy.logistic(z) - cvxpy.multiply(y, z)
+            terms.append(cvxpy.sum(rows) / (len(y) if loss.reduction == "mean" else 1))
+            terms.append(loss.ridge / 2 * cvxpy.sum_squares(w[node, :width]))
+    charge = {
+        EuclideanNorm: cvxpy.norm2,
+        AbsoluteNorm: cvxpy.norm1,
+        SquaredNorm: lambda v: cvxpy.sum_squares(v) / 2,
+    }[type(algorithm.coupling)]
+    for head, tail, weight in zip(network.graph.head, network.graph.tail, network.graph.weights, strict=True):
+        terms.append(algorithm.lam * weight * charge(w[head] - w[tail]))
+    problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(terms)))
+    problem.solve(solver=cvxpy.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    return float(problem.value)
+
+
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+@pytest.mark.parametrize("coupling", COUPLINGS, ids=lambda c: type(c).__name__)
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_agrees_with_cvxpy_and_the_certificate_bounds_the_truth(loss, coupling):
+    network = difficult_network(classes=isinstance(loss, Logistic))
+    algorithm = GTVMin(loss, coupling, lam=0.1)
+    best = smallest_objective(network, algorithm)
+    for accuracy in (1e-2, 1e-4, 1e-9):
+        run = fit(network, algorithm, stop=Tolerance(accuracy), rounds=20_000)
+        assert run.stopped.startswith("converged")
+        certificate = run.certificate
+        truth = certificate.objective - best
+        assert certificate.bound >= truth - 1e-8 * best
+        assert certificate.residual <= accuracy
+        assert certificate.objective == pytest.approx(run.history["objective"].iloc[-1], rel=1e-12)
+    assert abs(truth) <= 1e-6 * best
+    assert certificate.relative <= 1e-6
+    assert certificate.radius_is_assumed == (isinstance(loss, Logistic) and (loss.ridge == 0 or loss.intercept))
+
+
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    seed=st.integers(0, 10**6),
+    lam=st.sampled_from([1e-3, 0.1, 1.0, 30.0]),
+    coupling=st.sampled_from(COUPLINGS),
+    decades=st.sampled_from([0.0, 3.0]),
+    hidden=st.sampled_from([0.0, 0.6]),
+)
+def test_random_networks_agree_with_cvxpy(seed, lam, coupling, decades, hidden):
+    rng = np.random.default_rng(seed)
+    graph, _ = graphs.stochastic_block([6, 6], 0.6, 0.1, seed=seed)
+    graph = Graph(12, np.stack([graph.head, graph.tail], 1), 10.0 ** rng.uniform(-decades, decades, graph.edge_count))
+    sets = [None if rng.random() < hidden else (rng.normal(size=(2, 3)), rng.normal(size=2)) for _ in range(12)]
+    sets[0] = (rng.normal(size=(2, 3)), rng.normal(size=2))
+    network, algorithm = Network(graph, sets), GTVMin(coupling=coupling, lam=lam)
+    best = smallest_objective(network, algorithm)
+    run = fit(network, algorithm, stop=PRECISE, rounds=30_000)
+    scale = run.history["objective"].iloc[0]
+    truth = run.certificate.objective - best
+    assert run.certificate.bound >= truth - 1e-8 * scale
+    assert truth <= 1e-6 * scale
+
+
+@pytest.mark.parametrize("loss", [Squared(), Squared("sum", 0.1, True)], ids=repr)
+@pytest.mark.parametrize("lam", [1e-3, 0.1, 10.0])
+def test_direct_solve_agrees_with_the_rounds(loss, lam):
+    network = difficult_network()
+    direct = fit(network, GTVMin(loss, SquaredNorm(), lam, steps="direct"))
+    rounds = fit(network, GTVMin(loss, SquaredNorm(), lam), stop=Tolerance(1e-12), rounds=50_000)
+    assert direct.rounds == 1
+    assert direct.certificate.residual < 1e-12
+    assert direct.certificate.relative < 1e-10
+    np.testing.assert_allclose(rounds.models.w, direct.models.w, atol=1e-8)
+    laplacian = np.kron(network.graph.laplacian.toarray(), np.eye(direct.models.w.shape[1]))
+    bound = network.site.bound(loss)
+    gradient = bound.gradient(direct.models.w).ravel() + lam * laplacian @ direct.models.w.ravel()
+    np.testing.assert_allclose(gradient, 0, atol=1e-10)
+
+
+def test_direct_solve_of_a_singular_system_is_a_solution():
+    x = np.array([[1.0, 0.0]])
+    network = Network(graphs.chain(4, weak_link=0.0), [(x, [1.0]), None, None, None])
+    run = fit(network, GTVMin(coupling=SquaredNorm(), steps="direct", uninformed="pooled"))
+    np.testing.assert_allclose(run.models.w, [[1.0, 0.0]] * 4, atol=1e-9)
+
+
+def test_published_steps_are_algorithm_1():
+    network = difficult_network()
+    paper = fit(network, probes.PaperGTVMin(lam=0.1), rounds=29, stop=None)
+    ours = fit(network, GTVMin(lam=0.1, steps="published"), rounds=30, stop=None)
+    connected = network.graph.degrees > 0  # a lone node starts at its minimum here, at zero in the paper
+    np.testing.assert_allclose(ours.state.w_new[connected], paper.state.w[connected], atol=1e-13)
+    np.testing.assert_allclose(ours.state.u, paper.state.u, atol=1e-13)
+
+
+def test_two_nodes_in_closed_form():
+    # min (a − 0)² + (b − 1)² + λ|a − b|: a = λ/2, b = 1 − λ/2 until they meet at ½.
+    network = Network(graphs.chain(2), [([[1.0]], [0.0]), ([[1.0]], [1.0])])
+    for lam, expected in ((0.4, [0.2, 0.8]), (1.0, [0.5, 0.5]), (5.0, [0.5, 0.5])):
+        run = fit(network, GTVMin(lam=lam), stop=Tolerance(1e-10))
+        np.testing.assert_allclose(run.models.w[:, 0], expected, atol=1e-8)
+
+
+def test_no_coupling_is_local_and_strong_coupling_is_pooled():
+    network = Network(graphs.complete(5), difficult_sets(5))
+    alone, together = fit(network, Local()), fit(network, Pooled())
+    np.testing.assert_allclose(fit(network, GTVMin(lam=0.0), stop=PRECISE).models.w, alone.models.w, atol=1e-6)
+    for coupling in (EuclideanNorm(), AbsoluteNorm()):
+        run = fit(network, GTVMin(coupling=coupling, lam=1e3), stop=PRECISE)
+        np.testing.assert_allclose(run.models.w, together.models.w, atol=1e-6)
+
+
+def difficult_sets(count: int) -> list:
+    rng = np.random.default_rng(3)
+    return [(rng.normal(size=(4, 2)), rng.normal(size=4)) for _ in range(count)]
+
+
+def test_isolated_nodes_stay_local_and_uninformed_ones_are_said():
+    x = np.ones((1, 1))
+    network = Network(Graph(4, [[0, 1]]), [(x, [1.0]), None, (x, [5.0]), None])
+    run = fit(network, GTVMin(lam=1.0))
+    np.testing.assert_allclose(run.models.w[:3, 0], [1.0, 1.0, 5.0], atol=1e-5)
+    assert np.isnan(run.models.w[3, 0])
+    assert np.isnan(run.predict([[1.0]], [3])[0])
+    assert run.notes == [
+        "The graph has 3 components: nothing is learnt across them.",
+        "2 nodes have no neighbour (2, 3): they learn from their own data only.",
+        "1 node has no data and no connection to any (3): nothing can be learnt there.",
+        "Such nodes get no model (NaN).",
+    ]
+    pooled = fit(network, GTVMin(lam=1.0, uninformed="pooled"))
+    np.testing.assert_allclose(pooled.models.w[:, 0], [1.0, 1.0, 5.0, 3.0], atol=1e-5)
+    assert pooled.notes[-1] == "Such nodes get the pooled model."
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS, ids=lambda c: type(c).__name__)
+def test_balanced_steps_need_no_more_rounds_than_published_ones(coupling):
+    rng = np.random.default_rng(5)
+    graph, block = graphs.stochastic_block([40, 40], 0.3, 0.02, seed=5)
+    truth = rng.normal(size=(2, 4))
+    sets = [(X := rng.normal(size=(3, 4)), X @ truth[block[i]] + 0.1 * rng.normal(size=3)) for i in range(80)]
+    network = Network(graph, sets)
+    for lam in (0.01, 0.1, 1.0):
+        rounds = [
+            fit(network, GTVMin(coupling=coupling, lam=lam, steps=steps), rounds=30_000).rounds
+            for steps in ("balanced", "published")
+        ]
+        assert rounds[0] <= rounds[1]
+
+
+@pytest.mark.parametrize(("participation", "lost"), [(0.5, 0.0), (1.0, 0.3), (0.5, 0.3)])
+def test_absent_nodes_and_lost_messages_change_the_way_not_the_answer(participation, lost):
+    network, algorithm = difficult_network(), GTVMin(lam=0.1)
+    everybody = fit(network, algorithm, stop=PRECISE)
+    some = fit(
+        network, algorithm, participation=participation, engine=InProcess(3, lost), stop=Tolerance(1e-8), rounds=30_000
+    )
+    assert some.stopped.startswith("converged")
+    np.testing.assert_allclose(some.models.w, everybody.models.w, atol=1e-5)
+
+
+ALGORITHMS = [
+    GTVMin(lam=0.1),
+    GTVMin(Squared("sum", 0.1, True), AbsoluteNorm(), 0.5),
+    GTVMin(coupling=SquaredNorm(), steps="published"),
+    GTVMin(uninformed="pooled"),
+]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=repr)
+def test_runs_everywhere(algorithm):
+    check_algorithm(algorithm, rounds=25)
+
+
+def test_logistic_runs_everywhere():
+    check_algorithm(GTVMin(Logistic(), lam=0.1), difficult_network(classes=True), rounds=25)
+
+
+def test_certificate_in_plain_words():
+    run = fit(difficult_network(), GTVMin(lam=0.1))
+    assert str(run.certificate).startswith("The objective is ")
+    assert "No other choice of parameters lowers it by more than" in str(run.certificate)
+    assert "assumes" not in str(run.certificate)
+    logistic = fit(difficult_network(classes=True), GTVMin(Logistic(), lam=0.1)).certificate
+    assert "This assumes that a best choice lies within" in str(logistic)
+
+
+def test_certificate_sees_a_wrong_answer():
+    network = difficult_network()
+    run = fit(network, GTVMin(lam=0.1), stop=PRECISE)
+    spoilt = run.state._replace(w=run.state.w + 0.1, w_new=run.state.w_new + 0.1)
+    certificate = run.algorithm.certify(network.site, spoilt, run.snapshot.to_all)
+    truth = certificate.objective - run.certificate.objective
+    assert truth > 1e-3
+    assert certificate.bound >= truth
+    assert certificate.residual > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sentence"),
+    [
+        (GTVMin(lam=-1), "The 'lam' parameter of GTVMin must be a number ≥ 0. Got -1 instead."),
+        (GTVMin(lam=float("nan")), "The 'lam' parameter of GTVMin must be a number ≥ 0. Got nan instead."),
+        (GTVMin(lam="auto"), "The 'lam' parameter of GTVMin must be a number ≥ 0. Got 'auto' instead."),
+        (GTVMin(steps="fast"), "The 'steps' parameter of GTVMin must be one of 'balanced', 'published', 'direct'."),
+        (GTVMin(Squared("median")), "The 'reduction' parameter of Squared must be one of 'mean', 'sum'."),
+        (GTVMin(Squared(ridge=-1.0)), "The 'ridge' parameter of Squared must be a number ≥ 0. Got -1.0 instead."),
+        (GTVMin(Squared(intercept=1)), "The 'intercept' parameter of Squared must be True or False. Got 1 instead."),
+        (GTVMin(steps="direct"), "can be 'direct' only for Squared loss with SquaredNorm coupling. Got Squared with"),
+    ],
+)
+def test_wrong_parameters_get_a_sentence(algorithm, sentence):
+    with pytest.raises(InputError) as error:
+        fit(difficult_network(), algorithm)
+    assert sentence in str(error.value)
+
+
+def test_direct_needs_the_whole_network():
+    with pytest.raises(InputError, match="Expected all nodes in one site for steps='direct'"):
+        fit(difficult_network(), GTVMin(coupling=SquaredNorm(), steps="direct"), engine=InProcess(2))

@@ -1,0 +1,126 @@
+"""The round loop: history, stopping, participation, warm starts, bytes, progress."""
+
+import io
+
+import numpy as np
+import pytest
+import rich.console
+
+from kinfolk import FedAvg, GTVMin, InProcess, InputError, Network, Run, Tolerance, fit, graphs, progress
+from kinfolk.testing import difficult_network
+
+
+def test_history_has_a_row_for_every_measured_round():
+    run = fit(difficult_network(), GTVMin(), rounds=35, stop=None, measure_every=10)
+    assert run.history.index.tolist() == [*range(11), 20, 30, 35]
+    columns = ["objective", "residual", "gap", "stationarity", "complementarity", "error", "bytes", "seconds"]
+    assert run.history.columns.tolist() == [*columns, "seconds_per_round"]
+    assert (run.history["gap"] >= 0).all()
+    assert run.history["seconds"].is_monotonic_increasing
+    assert run.stopped == "stopped after the 35 rounds it was given"
+    assert run.error() == pytest.approx(run.history["error"].iloc[-1])
+
+
+def test_stop_rule_of_the_user():
+    run = fit(difficult_network(), GTVMin(), stop=lambda row: "enough" if row["round"] >= 3 else None)
+    assert (run.stopped, run.rounds) == ("enough", 3)
+    assert "enough" in repr(run)
+
+
+def test_bytes_count_every_message_as_if_every_node_were_a_site():
+    network = difficult_network()
+    run = fit(network, GTVMin(steps="published"), rounds=4, stop=None)
+    per_round = 2 * network.graph.edge_count * 3 * 8
+    assert run.history["bytes"].diff().dropna().tolist() == [per_round] * 4
+    # Round 0: everybody tells the coordinator two numbers and hears one.
+    assert run.history["bytes"].iloc[0] == 24 * 3 * 8
+    averaged = fit(network, FedAvg(), rounds=4, stop=None, participation=lambda _: [1, 2])
+    words, reply = 3 + 1, 3 + 1 + 1
+    assert averaged.history["bytes"].diff().dropna().tolist() == [2 * (words + reply) * 8] * 4
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another():
+    network = difficult_network()
+    runs = [fit(network, GTVMin(), rounds=9, stop=None, participation=0.3, seed=seed) for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(runs[0].models.w, runs[1].models.w)
+    assert np.abs(runs[0].models.w - runs[2].models.w)[network.informed].max() > 1e-6
+
+
+def test_a_schedule_names_who_takes_part():
+    network = Network(graphs.Graph.from_edges([("a", "b"), ("b", "c")]), [([[1.0]], [k]) for k in (1.0, 2.0, 3.0)])
+    began = fit(network, GTVMin(), rounds=0)
+    run = fit(network, GTVMin(), rounds=5, stop=None, participation=lambda round_: ["a", "b"] if round_ % 2 else ["a"])
+    assert run.models.w[2] == began.models.w[2]
+    assert run.models.w[0] != began.models.w[0]
+
+
+def test_warm_start_goes_on_and_needs_fewer_rounds():
+    network = difficult_network()
+    cold = fit(network, GTVMin(lam=0.11))
+    warm = fit(network, GTVMin(lam=0.11), start=fit(network, GTVMin(lam=0.1)))
+    np.testing.assert_allclose(warm.models.w, cold.models.w, atol=1e-4)
+    assert warm.history.index[-1] - warm.history.index[0] < cold.rounds
+    again = fit(network, GTVMin(lam=0.11), start=cold, stop=Tolerance(1e-9))
+    assert again.history.index.is_unique
+    assert again.history.index[0] == 0
+    assert again.history.index[-1] > cold.rounds
+
+
+def test_callbacks_see_every_row():
+    rows = []
+    fit(difficult_network(), GTVMin(), rounds=3, stop=None, callbacks=[rows.append])
+    assert [row["round"] for row in rows] == [0, 1, 2, 3]
+
+
+def test_predict_by_name():
+    network = Network(graphs.Graph.from_edges([("a", "b")]), [([[1.0]], [2.0]), ([[1.0]], [2.0])])
+    run = fit(network, GTVMin())
+    np.testing.assert_allclose(run.predict([[1.0], [3.0]], ["b", "a"]), [2.0, 6.0], rtol=1e-4)
+    with pytest.raises(InputError, match="got unknown 'z'"):
+        run.predict([[1.0]], ["z"])
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"rounds": -1}, "The 'rounds' parameter of fit must be a whole number ≥ 0. Got -1 instead."),
+        ({"participation": 0.0}, "The 'participation' parameter of fit must be a number in (0, 1]. Got 0.0 instead."),
+        ({"measure_every": 0}, "The 'measure_every' parameter of fit must be a whole number ≥ 1. Got 0 instead."),
+        ({"engine": InProcess(sites=0)}, "The 'sites' parameter of InProcess must be a whole number ≥ 1."),
+        ({"engine": InProcess(lost=2.0)}, "The 'lost' parameter of InProcess must be a number in [0, 1]."),
+        ({"participation": lambda _: ["nobody"]}, "got unknown 'nobody'"),
+    ],
+)
+def test_wrong_arguments_get_a_sentence(options, sentence):
+    with pytest.raises(InputError) as error:
+        fit(difficult_network(), GTVMin(), **options)
+    assert sentence in str(error.value)
+
+
+def test_a_graph_is_no_network_and_a_start_must_fit():
+    with pytest.raises(InputError, match="Expected a Network, got Graph"):
+        fit(graphs.chain(3), GTVMin())
+    other = fit(Network(graphs.chain(2), [([[1.0]], [1.0]), None]), GTVMin())
+    with pytest.raises(InputError, match="Expected a start on the same graph"):
+        fit(difficult_network(), GTVMin(), start=other)
+
+
+def test_error_without_test_data_is_refused():
+    run: Run = fit(Network(graphs.chain(2), [([[1.0]], [1.0]), None]), GTVMin())
+    with pytest.raises(InputError, match="Expected a network with test data"):
+        run.error()
+
+
+def test_progress_shows_on_a_terminal_only(monkeypatch):
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    for terminal in (True, False):
+        written = io.StringIO()
+        real = rich.console.Console
+        monkeypatch.setattr(
+            rich.console,
+            "Console",
+            lambda **_: real(file=written, force_terminal=terminal, width=80),  # noqa: B023
+        )
+        fit(difficult_network(), GTVMin(), rounds=50, stop=None)
+        monkeypatch.setattr(rich.console, "Console", real)
+        assert ("GTVMin" in written.getvalue()) == terminal
