@@ -83,7 +83,7 @@ class SampledFedAvg(Plain):
             w -= 0.02 * site.bound(self.loss).gradient(w)
         return CommonState(w), Outbox(coordinator={"w": w})
 
-    def start(self, turn: Turn) -> None: ...
+    def start(self, turn: Turn, before: None = None) -> None: ...
 
     def combine(self, memory: None, outbox: Arrays, turn: Turn) -> tuple[None, Reply]:
         return None, Reply(to_all={"w": outbox["w"].mean(axis=0)})
@@ -236,7 +236,8 @@ class TwoLevel(Plain):
         word = rows(a, pull) @ phi.T if adjoint_next else w
         return GameState(w, a, word), Outbox({"word": word}, said)
 
-    def start(self, turn: Turn) -> Any: ...
+    def start(self, turn: Turn, before: Any = None) -> Any:
+        return before
 
     def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Any, Reply]:
         gradient = outbox["gradient"].sum(axis=0)

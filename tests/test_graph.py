@@ -44,7 +44,7 @@ def test_any_simple_graph_is_sound(data):
 
 def test_neighbours_in_the_plane_and_on_the_globe():
     line = graphs.knn([[0.0], [1.0], [2.5], [2.6]], k=1)
-    assert list(zip(line.head, line.tail, strict=True)) == [(0, 1), (1, 2), (2, 3)][:1] + [(2, 3)]
+    assert list(zip(line.head, line.tail, strict=True)) == [(0, 1), (2, 3)]
     # Across the date line Fiji and Samoa are neighbours; in degrees they would be far apart.
     places = {"Fiji": (-17.7, 178.0), "Samoa": (-13.8, -171.8), "Darwin": (-12.5, 130.8), "Perth": (-31.9, 115.9)}
     globe = graphs.knn(list(places.values()), k=1, metric="great-circle", scale=1000.0, names=list(places))

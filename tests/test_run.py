@@ -1,12 +1,27 @@
 """The round loop: history, stopping, participation, warm starts, bytes, progress."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import rich.console
 
-from kinfolk import FedAvg, GTVMin, InProcess, InputError, Network, Run, Tolerance, fit, graphs, progress
+from kinfolk import (
+    FedAvg,
+    GTVMin,
+    InProcess,
+    InputError,
+    Network,
+    Pooled,
+    Run,
+    Squared,
+    SquaredNorm,
+    Tolerance,
+    fit,
+    graphs,
+    progress,
+)
 from kinfolk.testing import difficult_network
 
 
@@ -32,8 +47,8 @@ def test_bytes_count_every_message_as_if_every_node_were_a_site():
     run = fit(network, GTVMin(steps="published"), rounds=4, stop=None)
     per_round = 2 * network.graph.edge_count * 3 * 8
     assert run.history["bytes"].diff().dropna().tolist() == [per_round] * 4
-    # Round 0: everybody tells the coordinator two numbers and hears one.
-    assert run.history["bytes"].iloc[0] == 24 * 3 * 8
+    # Round 0: everybody tells the coordinator two numbers and hears two.
+    assert run.history["bytes"].iloc[0] == 24 * 4 * 8
     averaged = fit(network, FedAvg(), rounds=4, stop=None, participation=lambda _: [1, 2])
     words, reply = 3 + 1, 3 + 1 + 1
     assert averaged.history["bytes"].diff().dropna().tolist() == [2 * (words + reply) * 8] * 4
@@ -57,7 +72,7 @@ def test_a_schedule_names_who_takes_part():
 def test_warm_start_goes_on_and_needs_fewer_rounds():
     network = difficult_network()
     cold = fit(network, GTVMin(lam=0.11))
-    warm = fit(network, GTVMin(lam=0.11), start=fit(network, GTVMin(lam=0.1)))
+    warm = fit(network, GTVMin(lam=0.11), start=fit(network, GTVMin(lam=0.1101)))
     np.testing.assert_allclose(warm.models.w, cold.models.w, atol=1e-4)
     assert warm.history.index[-1] - warm.history.index[0] < cold.rounds
     again = fit(network, GTVMin(lam=0.11), start=cold, stop=Tolerance(1e-9))
@@ -124,3 +139,14 @@ def test_progress_shows_on_a_terminal_only(monkeypatch):
         fit(difficult_network(), GTVMin(), rounds=50, stop=None)
         monkeypatch.setattr(rich.console, "Console", real)
         assert ("GTVMin" in written.getvalue()) == terminal
+
+
+@pytest.mark.parametrize("algorithm", [GTVMin(coupling=SquaredNorm()), Pooled(), FedAvg()], ids=repr)
+def test_a_path_of_warm_starts_ends_where_cold_starts_do(algorithm):
+    network, run = difficult_network(), None
+    for ridge in (1.0, 0.1, 0.01, 0.5):
+        step = replace(algorithm, loss=Squared(ridge=ridge))
+        run = fit(network, step, start=run, stop=Tolerance(1e-9), rounds=20_000)
+        assert run.stopped.startswith("converged")
+        cold = fit(network, step, stop=Tolerance(1e-9), rounds=20_000)
+        np.testing.assert_allclose(run.models.w, cold.models.w, atol=1e-6)

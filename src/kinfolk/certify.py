@@ -29,8 +29,9 @@ from kinfolk.couplings import Coupling
 from kinfolk.site import Site
 from kinfolk.typing import Bools, Floats, Ints
 
-NEWTON_PRECISION = 1e-15  # of r, relative; the leftover is charged anyway
-NEWTON_ITERATIONS = 2_000
+SOLVE_PRECISION = 1e-6  # of one linear solve, relative; what is left is solved for again, and charged at last
+SOLVE_ITERATIONS = 2_000
+REFINEMENTS = 6
 BISECTIONS = 60
 
 
@@ -164,13 +165,20 @@ class _Duals:
         diagonal += np.bincount(
             np.concatenate([site.head, site.tail]), np.tile(omega[:, 0], 2), minlength=site.node_count
         )[:, None]
-        x = conjugate_gradients(apply, -self.violation(problem), diagonal)
-        return _Duals(
-            self.beta + curvature * bound.predict(x),
-            self.gamma + bound.ridge * x,
-            self.u + omega * problem.difference(x),
-            self.w,
-        )
+        best, violation = self, self.violation(problem)
+        for _ in range(REFINEMENTS):
+            x = conjugate_gradients(apply, -violation, diagonal)
+            moved = _Duals(
+                best.beta + curvature * bound.predict(x),
+                best.gamma + bound.ridge * x,
+                best.u + omega * problem.difference(x),
+                self.w,
+            )
+            left = moved.violation(problem)
+            if np.linalg.norm(left) >= np.linalg.norm(violation):
+                break
+            best, violation = moved, left
+        return best
 
     def shrunk(self, problem: Problem, count: int, component: Ints) -> _Duals:
         """Scale every component into the domain of the conjugates."""
@@ -217,8 +225,8 @@ def conjugate_gradients(apply: Callable[[Floats], Floats], rhs: Floats, diagonal
     x, r = np.zeros_like(rhs), rhs.copy()
     z = inverse * r
     p, rz = z.copy(), float((r * z).sum())
-    target = NEWTON_PRECISION**2 * rz
-    for _ in range(NEWTON_ITERATIONS):
+    target = SOLVE_PRECISION**2 * rz
+    for _ in range(SOLVE_ITERATIONS):
         if rz <= target or rz == 0.0:
             break
         Ap = apply(p)

@@ -24,6 +24,10 @@ from kinfolk.selection import select_lam
 from kinfolk.typing import Bools, Floats
 
 HIDDEN_SHARE = 0.2
+CAPTION = (
+    "Mean squared error of the log turnout, standardised; λ by cross-validation on the counties that are not hidden. "
+    "Alone is impossible: a hidden county has no data, and any other has one point for four parameters."
+)
 LAMS = tuple(float(lam) for lam in 10.0 ** np.arange(-1.5, 1.1, 0.5))
 
 
@@ -43,15 +47,21 @@ def counties_demo(out: Path, seed: int = 0) -> list[Row]:
     counties = load_us_counties()
     hidden = hidden_counties(len(counties.frame), seed)
     network = standardised(counties, hidden).network(test=hidden)
-    console.print(f"{counties.title}: {network!r}. {hidden.sum()} counties are hidden.", highlight=False)
+    console.print(
+        f"[bold]{counties.title}[/bold]: {network.graph.node_count:,} counties, {network.graph.edge_count:,} borders, "
+        f"one data point each. The data of {hidden.sum()} counties are hidden.\n",
+        highlight=False,
+    )
     rows = compare(network, seed)
-    console.print(_table(rows, network))
+    console.print(_table(rows))
+    console.print(CAPTION + "\n", highlight=False)
     tailored = rows[1]
     console.print(_judgement(rows), highlight=False)
     console.print(f"\n[bold]Certificate[/bold] ({tailored.method}): {tailored.run.certificate}", highlight=False)
+    console.print(f"\n[bold]Notes[/bold]: {' '.join(tailored.run.notes)}", highlight=False)
     path = draw_map(counties.frame, tailored.run, network, out / "counties.png")
-    console.print(f"\nMap of what was learnt: [bold]{path}[/bold]", highlight=False)
-    console.print(f"{time.perf_counter() - began:.0f} seconds.", highlight=False)
+    seconds = time.perf_counter() - began
+    console.print(f"\nMap of what was learnt: [bold]{path}[/bold]   ({seconds:.0f} seconds in all)", highlight=False)
     return rows
 
 
@@ -91,8 +101,8 @@ def _chosen(method: str, network: Network, algorithm: GTVMin, seed: int) -> Row:
     return Row(method, fit(network, replace(algorithm, lam=lam)), lam)
 
 
-def _table(rows: list[Row], network: Network) -> Table:
-    table = Table(title="Mean squared error on hidden counties (standardised log turnout)")
+def _table(rows: list[Row]) -> Table:
+    table = Table(title="Error on hidden counties", title_justify="left")
     table.add_column("method")
     table.add_column("error", justify="right")
     table.add_column("λ", justify="right")
@@ -101,19 +111,20 @@ def _table(rows: list[Row], network: Network) -> Table:
         lam = "" if row.lam is None else f"{row.lam:.2g}"
         table.add_row(row.method, f"{row.run.error():.3f}", lam, f"{row.run.rounds:,}")
     table.add_row("Every county alone", "–", "", "")
-    table.caption = "Alone is impossible: a hidden county has no data, any other has one point for 4 parameters."
     return table
 
 
 def _judgement(rows: list[Row]) -> str:
     pooled, tailored, _, control = (row.run.error() for row in rows)
-    gain = 100 * (1 - tailored / pooled)
+    gain, by_chance = 100 * (1 - tailored / pooled), 100 * (1 - control / pooled)
     if gain <= 0:
         return f"Learning together does not help here: one model for all is better by {-gain:.0f} %."
-    return (
-        f"Learning from neighbours lowers the error of one model for all by {gain:.0f} %; on a random graph of the "
-        f"same degrees by {100 * (1 - control / pooled):.0f} %."
-    )
+    words = f"Models learnt with neighbours have {gain:.0f} % less error than one model for all. "
+    if by_chance < gain / 2:
+        return (
+            words + f"It is the graph that helps: neighbours drawn at random change the error by {-by_chance:+.0f} %."
+        )
+    return words + f"But neighbours drawn at random lower it by {by_chance:.0f} %: the graph matters little."
 
 
 def draw_map(frame: pandas.DataFrame, run: Run, network: Network, path: Path, feature: str = "log_college") -> Path:
@@ -132,7 +143,7 @@ def draw_map(frame: pandas.DataFrame, run: Run, network: Network, path: Path, fe
     axes.set_aspect(1 / np.cos(np.radians(38)))
     axes.axis("off")
     axes.set_title(f"Effect of {feature.removeprefix('log_')} on turnout, one model per county (1980)")
-    figure.colorbar(points, ax=axes, shrink=0.7, label="coefficient (standardised logs)")
+    figure.colorbar(points, ax=axes, shrink=0.7, label="coefficient (standardised logs)", pad=0.02)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     return path

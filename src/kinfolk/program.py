@@ -109,8 +109,8 @@ class Algorithm(Protocol, Generic[S]):
 class Coordinated(Protocol):
     """An algorithm in which a coordinator takes part."""
 
-    def start(self, turn: Turn) -> Any:
-        """The coordinator's first memory."""
+    def start(self, turn: Turn, before: Any = None) -> Any:
+        """The coordinator's first memory; ``before`` is that of a run with other hyper-parameters to go on from."""
 
     def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Any, Reply]:
         """Read what this round's speakers (``turn.active``, one row each) said, and answer."""

@@ -123,33 +123,40 @@ def fit(
     _check(network, algorithm, engine, rounds, measure_every, participation)
     _check_start(network, start)
     session = engine.open(network, algorithm)
-    rows: list[dict[str, float]] = []
-    first = 0
-    if start is None:
-        session.init(_turn(network, 0, 1.0, seed))
-    else:
-        session.restore(start.snapshot)
-        first = start.rounds
-        if start.algorithm == algorithm and start.network is network:
-            rows = [{str(k): v for k, v in row.items()} for row in start.history.reset_index().to_dict("records")]
-    clock = _Clock(rows)
-    stopped = f"stopped after the {rounds:,} rounds it was given"
+    rows = _begin(session, network, algorithm, start, seed)
+    first = 0 if start is None else start.rounds
+    clock, stopped = _Clock(rows), f"stopped after the {rounds:,} rounds it was given"
     with progress_bar(type(algorithm).__name__, rounds, enabled=progress) as bar:
         for count in range(first, first + rounds + 1):
             if count > first:
                 session.step(_turn(network, count, participation, seed))
-            if count - first <= EARLY_ROUNDS or count % measure_every == 0 or count == first + rounds:
-                if rows and rows[-1]["round"] == count:
-                    continue
-                rows.append(_row(session, count, clock))
-                bar.update(count - first, rows[-1])
-                for callback in callbacks:
-                    callback(rows[-1])
-                reason = None if stop is None else stop(rows[-1])
-                if reason is not None:
-                    stopped = reason
-                    break
+            elif start is not None and (rows or rounds):
+                continue  # measured in the run before, or of another problem
+            done = count - first
+            if not (done <= EARLY_ROUNDS or count % measure_every == 0 or done == rounds):
+                continue
+            rows.append(_row(session, count, clock))
+            bar.update(done, rows[-1])
+            for callback in callbacks:
+                callback(rows[-1])
+            reason = None if stop is None else stop(rows[-1])
+            if reason is not None:
+                stopped = reason
+                break
     return _finish(network, algorithm, session.snapshot(), rows, stopped, count, seed)
+
+
+def _begin(session: Any, network: Network, algorithm: Any, start: Run | None, seed: int) -> list[dict[str, float]]:
+    """Round 0, or where another run ended; the history so far, if it is of the same problem."""
+    if start is None:
+        session.init(_turn(network, 0, 1.0, seed))
+        return []
+    session.restore(start.snapshot)
+    if start.algorithm == algorithm and start.network is network:
+        records = start.history.reset_index().to_dict("records")
+        return [{str(name): value for name, value in row.items()} for row in records]
+    session.restart(_turn(network, start.rounds, 1.0, seed))
+    return []
 
 
 def _check(

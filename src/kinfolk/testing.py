@@ -32,7 +32,7 @@ def difficult_network(*, classes: bool = False, features: int = 3, seed: int = 0
     an isolated node, nodes without data, ragged sizes, two components, test data and public points.
 
     >>> difficult_network()
-    Network(24 nodes, 38 edges, 69 samples, 3 features; 5 nodes without data)
+    Network(24 nodes, 38 edges, 77 samples, 3 features; 5 nodes without data)
     """
     rng = np.random.default_rng(seed)
     node_count = 24

@@ -77,9 +77,9 @@ class Pooled(LinearProgram):
         bound = site.bound(self.loss)
         return Outbox(coordinator={"loss": bound.value(w), "gradient": bound.gradient(w), "hessian": bound.hessian(w)})
 
-    def start(self, turn: Turn) -> Memory | None:
-        """Nothing is known before the first words."""
-        return None
+    def start(self, turn: Turn, before: Memory | None = None) -> Memory | None:
+        """Nothing is known before the first words; what the last step was worth is not known for another loss."""
+        return before and before._replace(loss=np.full_like(before.loss, np.inf))
 
     def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
         """Add up by cluster, and take a Newton step (1), or a shorter one if the last did not help."""

@@ -87,8 +87,9 @@ class FedAvg(LinearProgram):
         """q_i: how much a node counts."""
         return site.data.sizes.astype(float) if self.loss.reduction == "sum" else (site.data.sizes > 0).astype(float)
 
-    def start(self, turn: Turn) -> None:
+    def start(self, turn: Turn, before: Memory | None = None) -> Memory | None:
         """Nothing is known before the first words."""
+        return before
 
     def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
         """Average what was said; nodes without data do not count."""

@@ -110,6 +110,11 @@ class Session:
         self.memory, self.to_all, self.to_each = snapshot.memory, snapshot.to_all, dict(snapshot.to_each)
         self.bytes_sent = snapshot.bytes_sent
 
+    def restart(self, turn: Turn) -> None:
+        """Tell the coordinator that the problem has changed."""
+        if isinstance(self.algorithm, Coordinated):
+            self.memory = self.algorithm.start(turn, self.memory)
+
     # ------------------------------------------------------------------ one round, in parts
 
     def _carrying(self, active: Bools, turn: Turn) -> Bools | None:
