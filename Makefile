@@ -10,6 +10,7 @@ demo: .venv/.demo
 
 test: .venv/.dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
 
