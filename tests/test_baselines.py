@@ -4,7 +4,20 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
-from kinfolk import Clustered, FedAvg, InputError, Local, Logistic, Network, Pooled, Squared, Tolerance, fit, graphs
+from kinfolk import (
+    Clustered,
+    FedAvg,
+    InputError,
+    Local,
+    Logistic,
+    Network,
+    Poisson,
+    Pooled,
+    Squared,
+    Tolerance,
+    fit,
+    graphs,
+)
 from kinfolk.testing import check_algorithm, difficult_network
 
 HALVES = tuple(int(k) for k in np.arange(24) % 2)
@@ -87,5 +100,39 @@ def test_more_local_steps_settle_elsewhere_when_nodes_differ():
 def test_clusters_must_fit_the_network():
     with pytest.raises(InputError, match="Expected the cluster of each of 24 nodes, got 2"):
         fit(difficult_network(), Clustered(clusters=(0, 1)))
-    with pytest.raises(InputError, match="Expected clusters numbered from 0, got -1"):
+    with pytest.raises(InputError, match="Expected clusters as whole numbers from 0, got 0, -1"):
         fit(Network(graphs.chain(2), [([[1.0]], [1.0]), None]), Clustered(clusters=(0, -1)))
+    with pytest.raises(InputError, match="Expected data in every cluster, got none in cluster 1"):
+        fit(Network(graphs.chain(2), [([[1.0]], [1.0]), None]), Clustered(clusters=(0, 1)))
+
+
+@pytest.mark.parametrize("participation", [0.05, 0.5])
+@pytest.mark.parametrize("loss", [Squared(), Logistic("sum")], ids=repr)
+def test_pooled_waits_for_everybody(participation, loss):
+    network = difficult_network(classes=isinstance(loss, Logistic))
+    best = fit(network, Pooled(loss), stop=Tolerance(1e-9)).models.w
+    run = fit(network, Pooled(loss), stop=Tolerance(1e-9), participation=participation, rounds=20_000)
+    assert run.stopped.startswith("converged")
+    np.testing.assert_allclose(run.snapshot.to_all["w"][0], best[0], atol=1e-6)
+
+
+def test_pooled_is_exact_for_features_of_different_scale():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3)) * [5e4, 1.0, 3e-3]
+    y = X @ [1e-5, 1.0, 300.0] + rng.normal(size=40)
+    network = Network(graphs.chain(2), [(X[:20], y[:20]), (X[20:], y[20:])])
+    scale = np.linalg.norm(X, axis=0)
+    expected = np.linalg.lstsq(X / scale, y, rcond=None)[0] / scale
+    np.testing.assert_allclose(fit(network, Pooled()).models.w[0], expected, rtol=1e-6)
+
+
+def test_fedavg_needs_a_step_size_where_curvature_has_no_bound():
+    with pytest.raises(InputError, match="The 'step_size' parameter of FedAvg must be a number > 0 for Poisson"):
+        fit(difficult_network(classes=True), FedAvg(Poisson()))
+
+
+def test_gradient_averaging_with_few_nodes_does_not_explode():
+    rng = np.random.default_rng(0)
+    sets = [(rng.normal(size=(3, 2)) * (100 if k == 0 else 1), rng.normal(size=3)) for k in range(50)]
+    run = fit(Network(graphs.edgeless(50), sets), FedAvg(average="gradients"), participation=0.1, rounds=300)
+    assert run.history["objective"].iloc[-1] <= run.history["objective"].iloc[0]

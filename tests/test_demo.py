@@ -2,12 +2,14 @@
 
 import re
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from kinfolk import GTVMin, InputError, datasets
+from kinfolk import GTVMin, InputError, Network, Pooled, graphs
 from kinfolk.cli import app
 from kinfolk.selection import select_lam
+from kinfolk.testing import difficult_network
 
 
 def test_demo_prints_the_table_the_certificate_and_a_map(tmp_path):
@@ -33,8 +35,33 @@ def test_commands():
 
 
 def test_lambda_is_chosen_without_test_data():
-    network = datasets.load_us_counties().network()
-    with pytest.raises(InputError, match="Expected values of λ to choose from, got none"):
-        select_lam(network, GTVMin(), [])
-    with pytest.raises(InputError, match="The 'folds' parameter of select_lam must be a whole number ≥ 2"):
-        select_lam(network, GTVMin(), [1.0], folds=1)
+    rng = np.random.default_rng(0)
+    graph, block = graphs.stochastic_block([15, 15], 0.5, 0.05, seed=0)
+    sets = [(X := rng.normal(size=(2, 2)), X @ [1.0, block[k]] + 0.1 * rng.normal(size=2)) for k in range(30)]
+    chosen = {
+        select_lam(Network(graph, sets, test=test), GTVMin(), [1e-3, 0.1, 10.0], folds=3).lam
+        for test in (None, sets, [(X, -50 * y) for X, y in sets])
+    }
+    assert chosen == {0.1}
+
+
+@pytest.mark.parametrize(
+    ("network", "algorithm", "options", "sentence"),
+    [
+        (difficult_network(), GTVMin(), {"lams": []}, "Expected values of λ to choose from, got none."),
+        (difficult_network(), GTVMin(), {"lams": [1.0], "folds": 1}, "The 'folds' parameter of select_lam must be"),
+        (difficult_network(), GTVMin(), {"lams": [1.0], "folds": 99}, "Expected at most as many folds as nodes with"),
+        (difficult_network(), Pooled(), {"lams": [1.0]}, "Expected an algorithm with a λ, got Pooled."),
+    ],
+)
+def test_selection_refuses_what_cannot_work(network, algorithm, options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        select_lam(network, algorithm, **options)
+
+
+def test_demo_fails_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    for arguments in (["--out", str(tmp_path / "file")], ["--out", str(tmp_path), "--seed", "-1"]):
+        result = CliRunner().invoke(app, ["demo", *arguments])
+        assert result.exit_code == 1
+        assert "counties" not in result.stdout

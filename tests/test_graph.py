@@ -93,6 +93,12 @@ def test_random_control_keeps_degrees_and_weights_but_no_structure():
         (lambda: Graph(2, [[0, 1]], [np.nan]), "Expected finite numbers for the edge weights, got NaN or infinity"),
         (lambda: Graph(2, [[0, 1]], [1.0, 2.0]), "Expected one weight for each of 1 edges, got 2 weights."),
         (lambda: Graph(2, [[0, 5]]), "Expected node numbers from 0 to 1, got an edge to node 5"),
+        (lambda: Graph(2.0), "The 'node_count' parameter of Graph must be a whole number ≥ 1. Got 2.0 instead."),
+        (lambda: graphs.knn([[0.0]], 1), "Expected at least two points to be neighbours, got 1."),
+        (
+            lambda: graphs.stochastic_block([2.5], 0.5, 0),
+            "The 'sizes' parameter of stochastic_block must be a whole number",
+        ),
         (lambda: Graph(2, [["a", "b"]]), "Expected edge ends as whole numbers of shape (edges, 2)"),
         (lambda: Graph(2, names=["a", "a"]), "Expected distinct node names, got 'a' more than once."),
         (lambda: Graph(2, names=["a"]), "Expected one name for each of 2 nodes, got 1 names."),

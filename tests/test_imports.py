@@ -49,3 +49,9 @@ def test_help_needs_no_heavy_import():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_exists():
+    for name in kinfolk.__all__:
+        assert getattr(kinfolk, name) is not None
+    assert set(kinfolk.__all__) < set(dir(kinfolk))

@@ -37,6 +37,8 @@ def test_test_rows_are_split_off_by_column_or_mask():
 def test_hidden_nodes_move_to_the_test_data():
     network = difficult_network().hide([0, 5])
     assert network.data.sizes[[0, 5]].tolist() == [0, 0]
+    mask = np.isin(np.arange(24), [0, 5])
+    np.testing.assert_array_equal(difficult_network().hide(mask).data.X, network.data.X)
     whole = difficult_network()
     assert network.test.sizes.tolist() == [whole.data.sizes[0], 0, 0, 0, 0, whole.data.sizes[5], *[0] * 18]
     np.testing.assert_array_equal(network.test[5][0], whole.data[5][0])
@@ -64,7 +66,7 @@ def test_sites_hold_every_node_once_and_nothing_foreign(count):
 
 def test_divergence_is_the_adjoint_of_difference():
     site, rng = difficult_network().site, np.random.default_rng(0)
-    w, u = rng.normal(size=(24, 3)), rng.normal(size=(38, 3))
+    w, u = rng.normal(size=(24, 3)), rng.normal(size=(37, 3))
     assert (site.difference(w, w[:0]) * u).sum() == pytest.approx((w * site.divergence(u)).sum())
 
 
@@ -110,14 +112,27 @@ def test_counties():
         ),
         (lambda: Network(graphs.chain(1), [([[1.0]], [np.nan])]), "finite numbers for the target of node 0, got NaN"),
         (lambda: Network(graphs.chain(1), [([[1.0]], [1.0, 2.0])]), "Expected as many labels as samples at node 0"),
-        (lambda: Network(graphs.chain(1), [([["red"]], [1.0])]), "got values that are not: encode text"),
+        (
+            lambda: Network(graphs.chain(1), [([["red"]], [1.0])]),
+            "got values that are not: encode text, categories and dates first.",
+        ),
+        (
+            lambda: Network(graphs.chain(1), [([[np.datetime64("2020-01-01")]], [1.0])]),
+            "encode text, categories and dates",
+        ),
+        (lambda: Network("map", [ONE]), "Expected a Graph, got str: convert it, as with Graph.from_networkx."),
+        (lambda: Network(graphs.chain(1), [(np.empty((1, 0)), [1.0])]), "Expected at least one feature, got none"),
+        (lambda: Network(Graph(1, names=["Rome"]), [([[np.nan]], [1.0])]), "for the features of node 'Rome', got NaN"),
+        (lambda: difficult_network().hide(["Rome"]), "got unknown 'Rome'"),
+        (lambda: frame_network(features=["x", "y"]), "Expected features without the target, got 'y' among them"),
+        (lambda: Data.from_rows([[1.0]], [1.0], [3], 2), "Expected a label and a node from 0 to 1 for every row"),
         (lambda: Network(graphs.chain(1), [ONE], public=[[1.0, 2.0]]), "Expected public points with 1 features, got 2"),
         (lambda: Network(graphs.chain(1), [ONE], test=[([[1.0, 2.0]], [1.0])]), "Expected test data with 1 features"),
         (lambda: Network(graphs.chain(1), [ONE], features=["a", "b"]), "Expected names for 1 features, got 2."),
         (lambda: Data.from_nodes([([1.0], [1.0])]), "Expected an array with 2 axes for the features of node 0"),
         (lambda: frame_network(target="z"), "Expected columns 'z', the table has 'town', 'x', 'y'."),
         (lambda: frame_network(graph=graphs.chain(2)), "Expected names of nodes in the graph, got unknown 'a'"),
-        (lambda: frame_network(test=[1, 0]), "Expected one True or False per row as test marks, got int64"),
+        (lambda: frame_network(test=[1, 0]), "Expected one True or False for each of 2 rows or nodes, got int64"),
     ],
 )
 def test_bad_networks_get_a_sentence(make, sentence):
@@ -137,3 +152,9 @@ def test_labels_outside_the_range_of_the_loss_are_refused_before_any_work():
         InputError, match=r"Expected 0 or 1 as labels for Logistic, got 3 \(1 of 2 labels are outside\)"
     ):
         fit(Network(graphs.chain(2), [([[1.0]], [1.0]), ([[1.0]], [3.0])]), GTVMin(Logistic()))
+
+
+def test_features_of_very_different_scale_are_said():
+    X = np.array([[5e4, 0.01], [6e4, 0.02]])
+    network = Network(graphs.chain(2), [(X, [1.0, 2.0]), (X, [1.0, 2.0])], features=["income", "rate"])
+    assert "Features differ in scale by a factor of 3e+06 ('income' against 'rate')" in network.remarks()[0]

@@ -54,7 +54,7 @@ def test_sampled_fedavg_averages_only_who_spoke():
 
 def test_two_level_gradient_agrees_with_finite_differences():
     network = difficult_network()
-    probe = probes.TwoLevel(inner=4000, step_size=0.1, upper_step=0.0)
+    probe = probes.TwoLevel(inner=8000, step_size=0.04, upper_step=0.0)
     run = fit(network, probe, rounds=2 * probe.inner + 1, stop=None, measure_every=10**6)
     width = network.data.feature_count
     numeric = np.zeros((width, width))

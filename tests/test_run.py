@@ -4,6 +4,7 @@ import io
 from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 import rich.console
 
@@ -12,6 +13,7 @@ from kinfolk import (
     GTVMin,
     InProcess,
     InputError,
+    Logistic,
     Network,
     Pooled,
     Run,
@@ -91,8 +93,29 @@ def test_predict_by_name():
     network = Network(graphs.Graph.from_edges([("a", "b")]), [([[1.0]], [2.0]), ([[1.0]], [2.0])])
     run = fit(network, GTVMin())
     np.testing.assert_allclose(run.predict([[1.0], [3.0]], ["b", "a"]), [2.0, 6.0], rtol=1e-4)
-    with pytest.raises(InputError, match="got unknown 'z'"):
-        run.predict([[1.0]], ["z"])
+    frame = pandas.DataFrame({"noise": [7.0], "x0": [3.0]})
+    np.testing.assert_allclose(run.predict(frame, ["a"]), [6.0], rtol=1e-4)
+    for X, node, sentence in (
+        ([[1.0]], ["z"], "got unknown 'z'"),
+        ([[1.0, 2.0]], ["a"], "Expected 1 features and one node for every row"),
+        ([[1.0]], ["a", "b"], "Expected 1 features and one node for every row"),
+        ([[np.nan]], ["a"], "Expected finite numbers for the features"),
+        (frame[["noise"]], ["a"], "Expected columns 'x0', the table has no 'x0'"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            run.predict(X, node)
+
+
+def test_probabilities_of_classes():
+    network = difficult_network(classes=True)
+    run = fit(network, GTVMin(Logistic(), lam=0.1))
+    p = run.predict_proba(network.test.X, network.test.owner)
+    np.testing.assert_allclose(p.sum(axis=1)[network.informed[network.test.owner]], 1.0)
+    known = ~np.isnan(p[:, 1])
+    labels = run.predict(network.test.X, network.test.owner)
+    np.testing.assert_array_equal(labels[known] == 1, p[known, 1] > 0.5)
+    with pytest.raises(InputError, match="Expected a Logistic loss for probabilities"):
+        fit(difficult_network(), GTVMin()).predict_proba(network.test.X, network.test.owner)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +127,12 @@ def test_predict_by_name():
         ({"engine": InProcess(sites=0)}, "The 'sites' parameter of InProcess must be a whole number ≥ 1."),
         ({"engine": InProcess(lost=2.0)}, "The 'lost' parameter of InProcess must be a number in [0, 1]."),
         ({"participation": lambda _: ["nobody"]}, "got unknown 'nobody'"),
+        ({"participation": lambda _: 0.5}, "Expected the names of those who take part in round 1, got 0.5."),
+        ({"engine": 7}, "Expected an engine such as InProcess(), got 7."),
+        ({"stop": 1e-8}, "Expected a stop rule such as Tolerance(1e-8), got 1e-08."),
+        ({"stop": Tolerance(-1)}, "The 'residual' parameter of Tolerance must be a number ≥ 0. Got -1 instead."),
+        ({"seed": -1}, "The 'seed' parameter of fit must be a whole number ≥ 0. Got -1 instead."),
+        ({"start": 7}, "Expected a run of GTVMin to start from, got 7."),
     ],
 )
 def test_wrong_arguments_get_a_sentence(options, sentence):
@@ -115,9 +144,42 @@ def test_wrong_arguments_get_a_sentence(options, sentence):
 def test_a_graph_is_no_network_and_a_start_must_fit():
     with pytest.raises(InputError, match="Expected a Network, got Graph"):
         fit(graphs.chain(3), GTVMin())
+    for wrong in (GTVMin, None, "GTVMin"):
+        with pytest.raises(InputError, match="Expected an algorithm such as"):
+            fit(difficult_network(), wrong)
     other = fit(Network(graphs.chain(2), [([[1.0]], [1.0]), None]), GTVMin())
     with pytest.raises(InputError, match="Expected a start on the same graph"):
         fit(difficult_network(), GTVMin(), start=other)
+    here = fit(difficult_network(), GTVMin(), rounds=1)
+    with pytest.raises(InputError, match="Expected a run of Pooled to start from"):
+        fit(difficult_network(), Pooled(), start=here)
+    with pytest.raises(InputError, match="Expected a start with as many parameters"):
+        fit(difficult_network(), GTVMin(Squared(intercept=True)), start=here)
+
+
+def test_a_diverged_run_says_so():
+    network = Network(graphs.chain(2), [([[1e160]], [1e160]), ([[1.0]], [1.0])])
+    with np.errstate(all="ignore"):
+        run = fit(network, GTVMin())
+    assert run.stopped.startswith("diverged: the objective is ")
+
+
+def test_steps_follow_the_mode_after_a_warm_start():
+    network = difficult_network()
+    balanced = fit(network, GTVMin(), rounds=30, stop=None)
+    published = fit(network, GTVMin(steps="published"), rounds=30, stop=None, start=balanced)
+    assert (published.snapshot.to_all["eta"], published.snapshot.to_all["rho"]) == (1.0, 1.0)
+    again = fit(network, GTVMin(), rounds=30, stop=None, start=published)
+    assert again.snapshot.to_all["rho"] > 1.0
+
+
+def test_absence_between_reports_is_noticed():
+    network = difficult_network()
+    everybody = list(range(24))
+    most = lambda round_: [k for k in everybody if round_ % 10 == 0 or k % 5 != round_ % 5]  # noqa: E731
+    run = fit(network, GTVMin(lam=0.1), participation=most, rounds=5000)
+    assert run.snapshot.to_all["rho"] == 1.0
+    assert run.stopped.startswith("converged")
 
 
 def test_error_without_test_data_is_refused():
@@ -144,7 +206,7 @@ def test_progress_shows_on_a_terminal_only(monkeypatch):
 @pytest.mark.parametrize("algorithm", [GTVMin(coupling=SquaredNorm()), Pooled(), FedAvg()], ids=repr)
 def test_a_path_of_warm_starts_ends_where_cold_starts_do(algorithm):
     network, run = difficult_network(), None
-    for ridge in (1.0, 0.1, 0.01, 0.5):
+    for ridge in (1.0, 0.1, 0.01, 100.0):
         step = replace(algorithm, loss=Squared(ridge=ridge))
         run = fit(network, step, start=run, stop=Tolerance(1e-9), rounds=20_000)
         assert run.stopped.startswith("converged")

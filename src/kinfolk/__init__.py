@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from kinfolk import datasets, graphs, testing
     from kinfolk.algorithms import Clustered, FedAvg, GTVMin, Local, Pooled
     from kinfolk.checks import InputError
-    from kinfolk.couplings import AbsoluteNorm, EuclideanNorm, SquaredNorm
+    from kinfolk.couplings import AbsoluteNorm, EuclideanNorm, MaximumNorm, PNorm, QuadraticForm, SquaredNorm
     from kinfolk.data import Data
     from kinfolk.engines import InProcess
     from kinfolk.graph import Graph
-    from kinfolk.losses import Logistic, Squared
+    from kinfolk.losses import Huber, Logistic, Poisson, Squared
     from kinfolk.network import Network
     from kinfolk.run import Run, Tolerance, fit
 
@@ -23,22 +23,18 @@ if TYPE_CHECKING:
 _HOMES = {
     "algorithms": ["Clustered", "FedAvg", "GTVMin", "Local", "Pooled"],
     "checks": ["InputError"],
-    "couplings": ["AbsoluteNorm", "EuclideanNorm", "SquaredNorm"],
+    "couplings": ["AbsoluteNorm", "EuclideanNorm", "MaximumNorm", "PNorm", "QuadraticForm", "SquaredNorm"],
     "data": ["Data"],
     "engines": ["InProcess"],
     "graph": ["Graph"],
-    "losses": ["Logistic", "Squared"],
+    "losses": ["Huber", "Logistic", "Poisson", "Squared"],
     "network": ["Network"],
     "run": ["Run", "Tolerance", "fit"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = ("datasets", "graphs", "testing")
 
-__all__ = [
-    "AbsoluteNorm", "Clustered", "Data", "EuclideanNorm", "FedAvg", "GTVMin", "Graph", "InProcess", "InputError",
-    "Local", "Logistic", "Network", "Pooled", "Run", "Squared", "SquaredNorm", "Tolerance", "datasets", "fit",
-    "graphs", "testing",
-]  # fmt: skip
+__all__ = [*_HOME_OF, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

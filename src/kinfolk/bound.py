@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 NEWTON_STEPS = 100
 NEWTON_ACCURACY = 1e-13
+PROXIMAL_STEPS = 30
+MINIMUM_ACCURACY = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +102,8 @@ class BoundLoss:
 
     @cached_property
     def trace(self) -> Floats:
-        """A bound on tr ∇²L_i, exact for the squared loss."""
-        rows = self.scale * self.loss.most_curvature * (self.X**2).sum(axis=1)
+        """About tr ∇²L_i where the solution is expected; exact for the squared loss."""
+        rows = self.scale * self.loss.typical_curvature(self.y) * (self.X**2).sum(axis=1)
         return kernels.sum_rows(rows, self.starts) + self.ridge.sum(axis=1)
 
     @cached_property
@@ -124,12 +126,19 @@ class BoundLoss:
     def minimise(self) -> Floats:
         """A minimiser of every L_i; zero at nodes without data.
 
-        Where L_i has none (separable classes without ridge) it ends where the gradient has all but vanished.
+        By the proximal point method with a weakening pull, since the Hessian may vanish. Where L_i has no minimiser
+        (separable classes without ridge) it ends where the gradient has all but vanished.
         """
         out = np.zeros((self.node_count, self.width))
         inside = self._informed
-        zero = np.zeros((inside.node_count, self.width))
-        out[self.has_data] = inside._newton(zero, zero, np.zeros(inside.node_count))
+        w, pull = out[self.has_data], 1e-2 * inside.trace + np.finfo(float).tiny
+        for _ in range(PROXIMAL_STEPS):
+            w = inside._newton(w, w, pull)
+            slope = np.linalg.norm(inside.gradient(w), axis=1)
+            if (slope <= MINIMUM_ACCURACY * np.linalg.norm(inside.gradient_at_zero, axis=1)).all():
+                break
+            pull = np.maximum(pull / 10, 1e-9 * inside.trace + np.finfo(float).tiny)
+        out[self.has_data] = w
         return out
 
     @cached_property
@@ -142,7 +151,7 @@ class BoundLoss:
         resting = np.linalg.norm(self.gradient_at_zero, axis=1) + pull * np.linalg.norm(anchor, axis=1)
         left = np.arange(self.node_count)
         for _ in range(NEWTON_STEPS):
-            part = self.take(left)
+            part = self if len(left) == self.node_count else self.take(left)
             w[left], slope = part._newton_step(w[left], anchor[left], pull[left])
             left = left[np.linalg.norm(slope, axis=1) > NEWTON_ACCURACY * resting[left]]
             if not len(left):
@@ -157,7 +166,7 @@ class BoundLoss:
 
         slope = self.gradient(w) + pull[:, None] * (w - anchor)
         bend = self.hessian(w) + pull[:, None, None] * np.eye(self.width)
-        step = -(np.linalg.pinv(bend, hermitian=True) @ slope[:, :, None])[:, :, 0]
+        step = -np.linalg.solve(bend, slope[:, :, None])[:, :, 0]
         before, descent = height(w), (slope * step).sum(axis=1)
         damping = np.ones(self.node_count)
         for _ in range(40):
@@ -185,6 +194,18 @@ class BoundLoss:
         ridge = np.zeros((group_count, self.width))
         np.add.at(ridge, group, self.ridge)
         return type(self)(self.loss, self.X[order], self.y[order], starts, self.scale[order], ridge)
+
+
+def solve_symmetric(matrices: Floats, rows: Floats) -> Floats:
+    """The solutions x of M x = b for positive semi-definite M, of least norm after scaling M to a unit diagonal.
+
+    >>> solve_symmetric(np.array([[[4.0, 0.0], [0.0, 0.0]]]), np.array([[2.0, 0.0]]))
+    array([[0.5, 0. ]])
+    """
+    diagonal = np.einsum("nkk->nk", matrices)
+    scale = np.where(diagonal > 0, 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
+    inverse = np.linalg.pinv(scale[:, :, None] * matrices * scale[:, None, :], hermitian=True)
+    return scale * (inverse @ (scale * rows)[:, :, None])[:, :, 0]
 
 
 @dataclass(frozen=True, eq=False)

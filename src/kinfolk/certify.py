@@ -24,7 +24,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 
 from kinfolk import kernels
-from kinfolk.bound import BoundLoss
+from kinfolk.bound import BoundLoss, Spectrum
 from kinfolk.couplings import Coupling
 from kinfolk.site import Site
 from kinfolk.typing import Bools, Floats, Ints
@@ -154,24 +154,22 @@ class _Duals:
         """Move to r ≈ 0: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x."""
         bound, site = problem.bound, problem.site
         curvature = bound.scale * bound.loss.curvature(bound.predict(self.w), bound.y)
-        curvature = np.maximum(curvature, 1e-6 * bound.scale * bound.loss.most_curvature)
-        omega = _stiffness(problem, self.w)[:, None]
+        curvature = np.maximum(curvature, 1e-6 * bound.scale * bound.loss.typical_curvature(bound.y))
+        flow, stiffness = _elasticity(problem, self.w)
 
         def apply(x: Floats) -> Floats:
             rows = kernels.combine_rows(bound.X, bound.starts, curvature * bound.predict(x))
-            return rows + bound.ridge * x + site.divergence(omega * problem.difference(x))
+            return rows + bound.ridge * x + site.divergence(flow(problem.difference(x)))
 
         diagonal = kernels.combine_rows(bound.X**2, bound.starts, curvature) + bound.ridge
-        diagonal += np.bincount(
-            np.concatenate([site.head, site.tail]), np.tile(omega[:, 0], 2), minlength=site.node_count
-        )[:, None]
+        diagonal += np.stack([site.edge_sum(column) for column in stiffness.T], axis=1)
         best, violation = self, self.violation(problem)
         for _ in range(REFINEMENTS):
             x = conjugate_gradients(apply, -violation, diagonal)
             moved = _Duals(
                 best.beta + curvature * bound.predict(x),
                 best.gamma + bound.ridge * x,
-                best.u + omega * problem.difference(x),
+                best.u + flow(problem.difference(x)),
                 self.w,
             )
             left = moved.violation(problem)
@@ -203,20 +201,25 @@ class _Duals:
         )
 
 
-def _stiffness(problem: Problem, w: Floats) -> Floats:
-    """Ω_e: how readily the flow on an edge may change; little where it sits on the border of its domain.
+def _elasticity(problem: Problem, w: Floats) -> tuple[Callable[[Floats], Floats], Floats]:
+    """Ω: how the flows on edges answer to a change of differences, and its diagonal (edges, parameters).
 
-    The slope of λA φ at the difference over its length, as in reweighted least squares: exact for ½‖·‖².
+    A quadratic coupling says it itself (``slope``). For others, the slope of λA φ over the length of the difference,
+    as in reweighted least squares: little where a flow sits on the border of its domain.
     """
+    slope = getattr(problem.coupling, "slope", None)
+    if slope is not None:
+        strength = problem.weights[:, None]
+        return lambda v: strength * slope(v), strength * np.diag(slope(np.eye(w.shape[1])))
     change = problem.difference(w)
     length = np.linalg.norm(change, axis=1)
     typical = np.sqrt((w**2).sum() / max(len(w), 1)) or 1.0
     floor = 1e-3 * typical
-    unit = np.full_like(change, 1.0 / np.sqrt(change.shape[1])) if len(change) else change
+    unit = np.full_like(change, 1.0 / np.sqrt(w.shape[1]))
     direction = np.where(length[:, None] > floor, change, floor * unit)
-    size = np.maximum(length, floor)
-    slope = problem.coupling.value(1.5 * direction) - problem.coupling.value(0.5 * direction)
-    return problem.weights * slope / size**2
+    rise = problem.coupling.value(1.5 * direction) - problem.coupling.value(0.5 * direction)
+    omega = (problem.weights * rise / np.maximum(length, floor) ** 2)[:, None]
+    return lambda v: omega * v, np.broadcast_to(omega, change.shape)
 
 
 def conjugate_gradients(apply: Callable[[Floats], Floats], rhs: Floats, diagonal: Floats) -> Floats:
@@ -265,9 +268,11 @@ def level_set_radius(problem: Problem, w: Floats, objective: float, count: int, 
     """
     bound = problem.bound
     roots = _roots(bound, count, component)
-    with np.errstate(divide="ignore"):
-        spread = _spread(problem, problem.coupling.reach(objective / problem.weights), roots)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = _spread(problem, problem.coupling.reach(objective / problem.weights, bound.width), roots)
         by_ridge = np.sqrt(2.0 * objective / bound.loss.ridge) if bound.loss.ridge > 0 else 0.0
+        if bound.loss.intercept:  # along such a direction the intercept makes up for the features
+            by_ridge *= 1.0 + float(np.linalg.norm(bound.X, axis=1).max())
     root = _root_bound(bound, objective, spread, count, component) + by_ridge
     if bound.loss.ridge > 0 and not bound.loss.intercept:
         root = np.full(count, by_ridge)
@@ -289,10 +294,13 @@ def _root_bound(bound: BoundLoss, objective: float, spread: Floats, count: int, 
     at_root = prediction + np.linalg.norm(bound.X, axis=1) * spread[owner]
     size = np.sqrt(np.bincount(component[owner], at_root**2, minlength=count))
     pooled = bound.pool(component, count)
-    squared = np.linalg.eigvalsh(kernels.gram(pooled.X, pooled.starts, np.ones(len(pooled.y))))
-    # Eigenvalues lost to rounding belong to directions that no row has a part in.
-    smallest = np.where(squared > squared[:, -1:] * 1e-13, squared, np.inf).min(axis=1)
-    return np.where(size > 0, size / np.sqrt(smallest), 0.0)
+    columns = np.linalg.norm(pooled.X, axis=0)
+    columns[columns == 0] = 1.0
+    spectrum = Spectrum.of_rows(pooled.X / columns, pooled.starts, np.zeros((count, bound.width)))
+    positive = np.where(spectrum.eigenvalues > 0, np.sqrt(spectrum.eigenvalues), np.inf)
+    smallest = np.full(count, np.inf)
+    np.minimum.at(smallest, np.repeat(np.arange(count), np.diff(spectrum.starts)), positive)
+    return np.where(size > 0, size / smallest, 0.0) / columns.min()
 
 
 def _spread(problem: Problem, steps: Floats, roots: Ints) -> Floats:

@@ -79,7 +79,7 @@ def check_parameters(thing: Any) -> None:
     for field in dataclasses.fields(thing):
         value = getattr(thing, field.name)
         check_value(field.name, type(thing).__name__, value, hints[field.name])
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
             check_parameters(value)
 
 
@@ -96,6 +96,8 @@ def _expectation(hint: Any) -> str | None:
         return "None"
     if hint in (bool, int, float):
         return {bool: "True or False", int: "a whole number", float: "a number"}[hint]
+    if isinstance(hint, type) and getattr(hint, "__module__", "").startswith("kinfolk"):
+        return f"a {hint.__name__}"
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return "one of " + ", ".join(repr(choice) for choice in arguments)
@@ -116,6 +118,8 @@ def _admits(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         kind = numbers.Integral if hint is int else numbers.Real
         return isinstance(value, kind) and not isinstance(value, bool | np.bool_)
+    if isinstance(hint, type):
+        return isinstance(value, hint) and not isinstance(value, type)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return value in arguments
@@ -127,10 +131,13 @@ def _admits(value: Any, hint: Any) -> bool:
 def as_floats(values: Any, what: str, dimensions: int) -> Floats:
     """``values`` as a finite float64 array of the given number of dimensions, or a sentence about ``what``."""
     try:
+        kinds = {kind for part in _columns(values) for kind in np.asarray(part).dtype.kind}
+        if kinds & set("mMc"):
+            raise TypeError("dates and complex numbers are no real numbers")
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"Expected numbers for {what}, got values that are not: encode text and categories first."
+            f"Expected real numbers for {what}, got values that are not: encode text, categories and dates first."
         ) from error
     if array.ndim != dimensions:
         raise InputError(f"Expected an array with {dimensions} axes for {what}, got shape {array.shape}.")
@@ -142,6 +149,11 @@ def as_floats(values: Any, what: str, dimensions: int) -> Floats:
             f"(first in row {bad[0]}): drop or fill these rows."
         )
     return array
+
+
+def _columns(values: Any) -> list[Any]:
+    """The columns of a data frame, each with its own type, or the values as they are."""
+    return [values[name] for name in values.columns] if hasattr(values, "columns") else [values]
 
 
 def listing(items: Iterable[Any], most: int = 3) -> str:

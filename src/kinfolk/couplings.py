@@ -8,17 +8,23 @@ says whether they fit together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from kinfolk import kernels
+from kinfolk.checks import Between, InputError
 from kinfolk.typing import Floats
 
 ROUNDING = 1e-12  # a flow that exceeds its ball by rounding is still inside
 
 
+@runtime_checkable
 class Coupling(Protocol):
-    """φ, its conjugate, and the prox of the conjugate of weight · φ."""
+    """φ, its conjugate, and the prox of the conjugate of weight · φ.
+
+    A quadratic φ may also have ``slope(v)``, its gradient: certificates become sharper.
+    """
 
     is_norm: ClassVar[bool]  # a norm makes neighbours equal, other couplings only similar
 
@@ -31,8 +37,8 @@ class Coupling(Protocol):
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """argmin_u weights_e φ*(u / weights_e) + ‖u − v_e‖² / (2 sigma_e); zero where weights_e is."""
 
-    def reach(self, value: Floats) -> Floats:
-        """The largest ‖v‖₂ with φ(v) ≤ value; it bounds where a solution can be. ∞ is always right."""
+    def reach(self, value: Floats, width: int) -> Floats:
+        """The largest ‖v‖₂ with φ(v) ≤ value for v with ``width`` entries; ∞ is always right."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class EuclideanNorm:
         length = np.linalg.norm(v, axis=1)
         return v * np.minimum(1.0, np.divide(weights, length, out=np.ones_like(length), where=length > 0))[:, None]
 
-    def reach(self, value: Floats) -> Floats:
+    def reach(self, value: Floats, width: int) -> Floats:
         """The value itself."""
         return value
 
@@ -85,7 +91,7 @@ class AbsoluteNorm:
         """Clip every entry of v to at most weights in size."""
         return np.clip(v, -weights[:, None], weights[:, None])
 
-    def reach(self, value: Floats) -> Floats:
+    def reach(self, value: Floats, width: int) -> Floats:
         """The value itself: ‖v‖₂ ≤ ‖v‖₁."""
         return value
 
@@ -112,6 +118,138 @@ class SquaredNorm:
         """v · weights / (weights + sigma)."""
         return v * (weights / (weights + sigma))[:, None]
 
-    def reach(self, value: Floats) -> Floats:
+    def slope(self, v: Floats) -> Floats:
+        """∇φ(v) = v."""
+        return v
+
+    def reach(self, value: Floats, width: int) -> Floats:
         """√(2 value)."""
         return np.sqrt(2.0 * value)
+
+
+@dataclass(frozen=True)
+class MaximumNorm:
+    """φ(v) = ‖v‖_∞: the parameter that differs most counts, the others may differ as much.
+
+    >>> MaximumNorm().value(np.array([[3.0, -4.0]]))
+    array([4.])
+    """
+
+    is_norm: ClassVar[bool] = True
+
+    def value(self, v: Floats) -> Floats:
+        """‖v‖_∞."""
+        return np.abs(v).max(axis=1)
+
+    def conjugate(self, u: Floats) -> Floats:
+        """0 where ‖u‖₁ ≤ 1, +∞ elsewhere."""
+        return np.where(np.abs(u).sum(axis=1) <= 1 + ROUNDING, 0.0, np.inf)
+
+    def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
+        """Project on the ball ‖u‖₁ ≤ weights: every entry shrinks by the same amount, none below zero."""
+        size = np.abs(v)
+        ordered = -np.sort(-size, axis=1)
+        excess = (np.cumsum(ordered, axis=1) - weights[:, None]) / np.arange(1, v.shape[1] + 1)
+        shrink = np.maximum(excess.max(axis=1), 0.0)
+        return np.sign(v) * np.maximum(size - shrink[:, None], 0.0)
+
+    def reach(self, value: Floats, width: int) -> Floats:
+        """‖v‖₂ ≤ √width ‖v‖_∞."""
+        return np.sqrt(width) * value
+
+
+@dataclass(frozen=True)
+class PNorm:
+    """φ(v) = ‖v‖_p with 1.05 ≤ p ≤ 100; ``AbsoluteNorm`` and ``MaximumNorm`` are the ends, p = 1 and p = ∞.
+
+    >>> PNorm(p=3.0).value(np.array([[1.0, 1.0]])).round(3)
+    array([1.26])
+    """
+
+    p: Annotated[float, Between(1.05, 100)] = 3.0
+
+    is_norm: ClassVar[bool] = True
+
+    @property
+    def _dual(self) -> float:
+        """q with 1/p + 1/q = 1."""
+        return self.p / (self.p - 1.0)
+
+    def value(self, v: Floats) -> Floats:
+        """‖v‖_p."""
+        return _power_norm(v, self.p)
+
+    def conjugate(self, u: Floats) -> Floats:
+        """0 where ‖u‖_q ≤ 1, +∞ elsewhere."""
+        return np.where(_power_norm(u, self._dual) <= 1 + ROUNDING, 0.0, np.inf)
+
+    def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
+        """Project on the ball ‖u‖_q ≤ weights."""
+        return kernels.project_power_ball(np.ascontiguousarray(v), weights, self._dual)
+
+    def reach(self, value: Floats, width: int) -> Floats:
+        """‖v‖₂ ≤ ‖v‖_p for p ≤ 2, and at most width^(1/2 − 1/p) times that beyond."""
+        return value * width ** max(0.0, 0.5 - 1.0 / self.p)
+
+
+@dataclass(frozen=True)
+class QuadraticForm:
+    """φ(v) = ½ vᵀQv for a positive semi-definite Q, given as rows of numbers: some directions matter, some may not.
+
+    >>> QuadraticForm(((2.0, 0.0), (0.0, 0.0))).value(np.array([[3.0, 4.0]]))
+    array([9.])
+    """
+
+    Q: tuple[tuple[float, ...], ...]
+
+    is_norm: ClassVar[bool] = False
+
+    def check(self, width: int) -> None:
+        """Refuse a Q that is not symmetric, positive semi-definite and of the models' width."""
+        matrix = np.asarray(self.Q, dtype=float)
+        if matrix.shape != (width, width) or not np.allclose(matrix, matrix.T):
+            raise InputError(f"Expected a symmetric Q of shape ({width}, {width}), got shape {matrix.shape}.")
+        smallest = float(np.linalg.eigvalsh(matrix)[0])
+        if smallest < -1e-12 * np.abs(matrix).max():
+            raise InputError(f"Expected a positive semi-definite Q, got the eigenvalue {smallest:g}.")
+
+    def spectrum(self) -> tuple[Floats, Floats]:
+        """Eigenvalues and eigenvectors of Q; those of the size of rounding errors are zero."""
+        values, vectors = np.linalg.eigh(np.asarray(self.Q, dtype=float))
+        values[values <= 1e-12 * np.abs(values).max()] = 0.0
+        return values, vectors
+
+    def value(self, v: Floats) -> Floats:
+        """½ vᵀQv."""
+        values, vectors = self.spectrum()
+        return 0.5 * ((v @ vectors) ** 2 @ values)
+
+    def conjugate(self, u: Floats) -> Floats:
+        """½ uᵀQ⁺u in the range of Q, +∞ outside."""
+        values, vectors = self.spectrum()
+        along = (u @ vectors) ** 2
+        outside = along[:, values == 0].sum(axis=1) > ROUNDING**2 * along.sum(axis=1)
+        return np.where(outside, np.inf, 0.5 * along[:, values > 0] @ (1.0 / values[values > 0]))
+
+    def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
+        """Along an eigenvector with eigenvalue q: v · weights q / (weights q + sigma)."""
+        values, vectors = self.spectrum()
+        strength = weights[:, None] * values
+        return ((v @ vectors) * (strength / (strength + sigma[:, None]))) @ vectors.T
+
+    def slope(self, v: Floats) -> Floats:
+        """∇φ(v) = Qv."""
+        values, vectors = self.spectrum()
+        return (v @ vectors * values) @ vectors.T
+
+    def reach(self, value: Floats, width: int) -> Floats:
+        """√(2 value / smallest eigenvalue)."""
+        smallest = float(self.spectrum()[0][0])
+        return np.sqrt(2.0 * value / smallest) if smallest > 0 else np.full_like(value, np.inf)
+
+
+def _power_norm(v: Floats, p: float) -> Floats:
+    """‖v‖_p of every row, safe from overflow."""
+    largest = np.abs(v).max(axis=1)
+    scaled = np.divide(np.abs(v), largest[:, None], out=np.zeros_like(v), where=largest[:, None] > 0)
+    return largest * (scaled**p).sum(axis=1) ** (1.0 / p)

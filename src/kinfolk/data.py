@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +28,9 @@ class Data:
     starts: Ints  # (nodes + 1,), rows starts[i]:starts[i + 1] belong to node i
 
     @classmethod
-    def from_nodes(cls, sets: Iterable[tuple[Any, Any] | None]) -> Data:
-        """Data from one (X, y) per node, or None for a node without data."""
-        blocks = [_as_block(k, block) for k, block in enumerate(sets)]
+    def from_nodes(cls, sets: Iterable[tuple[Any, Any] | None], names: Sequence[Hashable] | None = None) -> Data:
+        """Data from one (X, y) per node, or None for a node without data; ``names`` are for messages."""
+        blocks = [_as_block(names[k] if names and k < len(names) else k, block) for k, block in enumerate(sets)]
         widths = {X.shape[1] for X, _ in blocks if len(X)}
         if len(widths) > 1:
             raise InputError(
@@ -49,6 +49,11 @@ class Data:
     def from_rows(cls, X: Any, y: Any, node: Any, node_count: int) -> Data:
         """Data from rows in any order, ``node`` saying whose each row is."""
         node = np.asarray(node, dtype=np.int64)
+        if not len(X) == len(y) == len(node) or (node < 0).any() or (node >= node_count).any():
+            raise InputError(
+                f"Expected a label and a node from 0 to {node_count - 1} for every row, got {len(X)} rows, {len(y)} "
+                f"labels and {len(node)} nodes."
+            )
         order = np.argsort(node, kind="stable")
         sizes = np.bincount(node, minlength=node_count)
         return cls(
@@ -103,11 +108,11 @@ def starts_of(starts: Ints, nodes: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(starts[nodes + 1] - starts[nodes])]).astype(np.int64)
 
 
-def _as_block(node: int, block: tuple[Any, Any] | None) -> tuple[Floats, Floats]:
+def _as_block(node: Hashable, block: tuple[Any, Any] | None) -> tuple[Floats, Floats]:
     if block is None:
         return np.empty((0, 0)), np.empty(0)
-    X = as_floats(block[0], f"the features of node {node}", 2)
-    y = as_floats(block[1], f"the target of node {node}", 1)
+    X = as_floats(block[0], f"the features of node {node!r}", 2)
+    y = as_floats(block[1], f"the target of node {node!r}", 1)
     if len(X) != len(y):
-        raise InputError(f"Expected as many labels as samples at node {node}, got {len(y)} for {len(X)}.")
+        raise InputError(f"Expected as many labels as samples at node {node!r}, got {len(y)} for {len(X)}.")
     return X, y

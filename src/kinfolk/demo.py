@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kinfolk.algorithms import GTVMin, Pooled
-from kinfolk.checks import InputError
+from kinfolk.checks import AtLeast, InputError, check_value
 from kinfolk.couplings import EuclideanNorm, SquaredNorm
 from kinfolk.datasets import Dataset, load_us_counties
 from kinfolk.graphs import random_like
@@ -42,6 +43,8 @@ class Row:
 
 def counties_demo(out: Path, seed: int = 0) -> list[Row]:
     """Hide a fifth of the counties, learn a model for every county, and say how well hidden ones are predicted."""
+    path = out / "counties.png"
+    _check_demo(path, seed)
     began = time.perf_counter()
     console = Console()
     counties = load_us_counties()
@@ -59,10 +62,23 @@ def counties_demo(out: Path, seed: int = 0) -> list[Row]:
     console.print(_judgement(rows), highlight=False)
     console.print(f"\n[bold]Certificate[/bold] ({tailored.method}): {tailored.run.certificate}", highlight=False)
     console.print(f"\n[bold]Notes[/bold]: {' '.join(tailored.run.notes)}", highlight=False)
-    path = draw_map(counties.frame, tailored.run, network, out / "counties.png")
+    draw_map(counties.frame, tailored.run, network, path)
     seconds = time.perf_counter() - began
     console.print(f"\nMap of what was learnt: [bold]{path}[/bold]   ({seconds:.0f} seconds in all)", highlight=False)
     return rows
+
+
+def _check_demo(path: Path, seed: int) -> None:
+    """Refuse what would fail at the end before any work starts."""
+    check_value("seed", "demo", seed, Annotated[int, AtLeast(0)])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"Expected a folder for the map, cannot make {str(path.parent)!r}: {error.strerror}."
+        ) from error
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InputError('Expected matplotlib for the map: install it with pip install "kinfolk[plot]".')
 
 
 def hidden_counties(count: int, seed: int) -> Bools:
@@ -127,12 +143,9 @@ def _judgement(rows: list[Row]) -> str:
     return words + f"But neighbours drawn at random lower it by {by_chance:.0f} %: the graph matters little."
 
 
-def draw_map(frame: pandas.DataFrame, run: Run, network: Network, path: Path, feature: str = "log_college") -> Path:
-    """Draw every county as a point coloured by a learnt coefficient, and return the path of the picture."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError('Expected matplotlib for the map: install it with pip install "kinfolk[plot]".') from error
+def draw_map(frame: pandas.DataFrame, run: Run, network: Network, path: Path, feature: str = "log_college") -> None:
+    """Draw every county as a point coloured by a learnt coefficient."""
+    from matplotlib.figure import Figure
 
     coefficient: Floats = run.models.w[:, network.features.index(feature)]  # type: ignore[attr-defined]
     figure = Figure(figsize=(10, 5.8), layout="constrained")
@@ -144,6 +157,4 @@ def draw_map(frame: pandas.DataFrame, run: Run, network: Network, path: Path, fe
     axes.axis("off")
     axes.set_title(f"Effect of {feature.removeprefix('log_')} on turnout, one model per county (1980)")
     figure.colorbar(points, ax=axes, shrink=0.7, label="coefficient (standardised logs)", pad=0.02)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
-    return path

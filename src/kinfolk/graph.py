@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import scipy.sparse
 from scipy.sparse.csgraph import connected_components
 
-from kinfolk.checks import InputError, as_floats, listing
+from kinfolk.checks import AtLeast, InputError, as_floats, check_value, listing
 from kinfolk.typing import Floats, Ints
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Graph:
         weights: Any = None,
         names: Sequence[Hashable] | None = None,
     ) -> None:
+        check_value("node_count", "Graph", node_count, Annotated[int, AtLeast(1)])
         pairs = _as_pairs(ends, node_count)
         strength = np.ones(len(pairs)) if weights is None else as_floats(weights, "the edge weights", 1)
         self.names: Sequence[Hashable] = range(node_count) if names is None else list(names)

@@ -36,6 +36,8 @@ def knn(
     from sklearn.neighbors import NearestNeighbors
 
     points = as_floats(coordinates, "the coordinates", 2)
+    if len(points) < 2:
+        raise InputError(f"Expected at least two points to be neighbours, got {len(points)}.")
     check_value("k", "knn", k, Annotated[int, Between(1, max(1, len(points) - 1))])
     check_value("metric", "knn", metric, Literal["planar", "great-circle"])
     if metric == "great-circle":
@@ -88,6 +90,8 @@ def stochastic_block(sizes: Sequence[int], p_in: float, p_out: float, *, seed: i
     """
     for name, value in (("p_in", p_in), ("p_out", p_out)):
         check_value(name, "stochastic_block", value, Annotated[float, Between(0, 1)])
+    for size in sizes:
+        check_value("sizes", "stochastic_block", size, Annotated[int, AtLeast(1)])
     block = np.repeat(np.arange(len(sizes)), sizes)
     i, j = np.triu_indices(len(block), k=1)
     probability = np.where(block[i] == block[j], p_in, p_out)

@@ -70,3 +70,58 @@ def prox_quadratic(v: Floats, tau: Floats, basis: Floats, eigenvalues: Floats, l
             for k in range(d):
                 out[i, k] += change * basis[q, k]
     return out
+
+
+@njit(cache=True)
+def project_power_ball(v: Floats, radius: Floats, q: float) -> Floats:
+    """Project every row on ‖u‖_q ≤ radius, 1 < q < ∞.
+
+    Outside the ball |u_k| + μ|u_k|^(q−1) = |v_k| with the μ > 0 that puts u on the sphere: bisection on log μ, and
+    for every entry Newton's method on a convex equation. Rows are scaled so that their largest entry is 1.
+    """
+    out = np.zeros_like(v)
+    u = np.empty(v.shape[1])
+    for e in range(len(v)):
+        largest = np.max(np.abs(v[e]))
+        if largest == 0.0 or radius[e] == 0.0:
+            continue
+        size = np.abs(v[e]) / largest
+        if _power_norm(size, q) <= radius[e] / largest:
+            out[e] = v[e]
+            continue
+        low, high = -700.0, 700.0
+        for _ in range(64):
+            middle = 0.5 * (low + high)
+            for k in range(len(u)):
+                u[k] = _shrunk(size[k], np.exp(middle), q)
+            if _power_norm(u, q) > radius[e] / largest:
+                low = middle
+            else:
+                high = middle
+        for k in range(len(u)):
+            u[k] = _shrunk(size[k], np.exp(high), q)
+        out[e] = np.sign(v[e]) * u * (radius[e] / _power_norm(u, q))
+    return out
+
+
+@njit(cache=True)
+def _power_norm(u: Floats, q: float) -> float:
+    """‖u‖_q of u ≥ 0, safe from underflow."""
+    largest = np.max(u)
+    return largest * np.sum((u / largest) ** q) ** (1.0 / q)
+
+
+@njit(cache=True)
+def _shrunk(size: float, mu: float, q: float) -> float:
+    """The root u of u + μ u^(q−1) = size; for q < 2 in the variable u^(q−1), where the equation is convex."""
+    if size == 0.0:
+        return 0.0
+    power = q - 1.0 if q >= 2.0 else 1.0 / (q - 1.0)
+    first, second = (1.0, mu) if q >= 2.0 else (mu, 1.0)
+    x = min(size / first, (size / second) ** (1.0 / power))
+    for _ in range(60):
+        step = (first * x + second * x**power - size) / (first + second * power * x ** (power - 1.0))
+        x -= step
+        if abs(step) <= 1e-15 * x:
+            break
+    return x if q >= 2.0 else x**power

@@ -14,14 +14,16 @@ import numpy as np
 from scipy.special import expit, xlogy
 
 from kinfolk.bound import BoundLoss, BoundQuadratic
-from kinfolk.checks import AtLeast, InputError
+from kinfolk.checks import AtLeast, InputError, Positive
 from kinfolk.data import Data
 from kinfolk.typing import Floats
+
+ROUNDING = 1e-12  # a dual variable that exceeds its range by rounding is still inside
 
 
 @dataclass(frozen=True)
 class Loss(ABC):
-    """How a linear model is scored at a node.
+    """How a linear model is scored at a node, by a convex scalar function ℓ ≥ 0.
 
         L_i(w) = c_i Σ_r ℓ(x_r'w, y_r) + (ridge / 2) ‖w‖²
 
@@ -59,6 +61,10 @@ class Loss(ABC):
     def reach(self, value: Floats, y: Floats) -> Floats:
         """The largest |z| with ℓ(z, y) ≤ value; it bounds where a solution can be. ∞ is always right."""
         return np.full_like(y, np.inf)
+
+    def typical_curvature(self, y: Floats) -> Floats:
+        """ℓ'' where predictions are expected to be; it sets the first step sizes."""
+        return np.full_like(y, self.most_curvature)
 
     def admits(self, y: Floats) -> Any:
         """Which labels are allowed."""
@@ -162,3 +168,85 @@ class Logistic(Loss):
     def probability(self, z: Floats) -> Floats:
         """The probability of class 1."""
         return expit(z)
+
+
+@dataclass(frozen=True)
+class Huber(Loss):
+    """ℓ(z, y) = (z − y)² for errors up to δ, and 2δ|z − y| − δ² beyond: squared, but patient with outliers.
+
+    >>> Huber(delta=1.0).value(np.array([0.5, 3.0]), np.zeros(2))
+    array([0.25, 5.  ])
+    """
+
+    delta: Annotated[float, Positive()] = 1.0
+
+    most_curvature: ClassVar[float] = 2.0
+
+    def value(self, z: Floats, y: Floats) -> Floats:
+        """(z − y)², continued by its tangents."""
+        size = np.abs(z - y)
+        return np.where(size <= self.delta, size**2, 2 * self.delta * size - self.delta**2)
+
+    def slope(self, z: Floats, y: Floats) -> Floats:
+        """2 (z − y), at most 2δ in size."""
+        return 2.0 * np.clip(z - y, -self.delta, self.delta)
+
+    def curvature(self, z: Floats, y: Floats) -> Floats:
+        """2 for small errors, 0 for large ones."""
+        return np.where(np.abs(z - y) <= self.delta, 2.0, 0.0)
+
+    def conjugate(self, b: Floats, y: Floats) -> Floats:
+        """b² / 4 + b y for |b| ≤ 2δ."""
+        return np.where(np.abs(b) <= 2 * self.delta * (1 + ROUNDING), b**2 / 4 + b * y, np.inf)
+
+    def reach(self, value: Floats, y: Floats) -> Floats:
+        """|y| + √value, or where the tangent has that value."""
+        return np.abs(y) + np.maximum(np.sqrt(value), (value + self.delta**2) / (2 * self.delta))
+
+
+@dataclass(frozen=True)
+class Poisson(Loss):
+    """ℓ(z, y) = e^z − y z + y log y − y for counts y ≥ 0: half the deviance; the model predicts e^z.
+
+    >>> Poisson().value(np.log([2.0, 1.0]), np.array([2.0, 0.0])).round(6)
+    array([0., 1.])
+    """
+
+    most_curvature: ClassVar[float] = np.inf
+    labels: ClassVar[str] = "numbers ≥ 0"
+
+    def value(self, z: Floats, y: Floats) -> Floats:
+        """e^z − y z + y log y − y."""
+        return _exp(z) - y * z + xlogy(y, y) - y
+
+    def slope(self, z: Floats, y: Floats) -> Floats:
+        """e^z − y."""
+        return _exp(z) - y
+
+    def curvature(self, z: Floats, y: Floats) -> Floats:
+        """e^z."""
+        return _exp(z)
+
+    def conjugate(self, b: Floats, y: Floats) -> Floats:
+        """p log p − p − y log y + y with p = b + y ≥ 0."""
+        p = b + y
+        q = np.maximum(p, 0.0)
+        return np.where(p >= 0, xlogy(q, q) - q - xlogy(y, y) + y, np.inf)
+
+    def typical_curvature(self, y: Floats) -> Floats:
+        """max(y, 1): the count that is predicted when the model is right."""
+        return np.maximum(y, 1.0)
+
+    def admits(self, y: Floats) -> Any:
+        """Finite and not negative."""
+        return np.isfinite(y) & (y >= 0)
+
+    def predict(self, z: Floats) -> Floats:
+        """e^z."""
+        return _exp(z)
+
+
+def _exp(z: Floats) -> Floats:
+    """e^z; a trial step may overflow, and is then found to be too long."""
+    with np.errstate(over="ignore"):
+        return np.exp(z)

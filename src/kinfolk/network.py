@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from kinfolk.site import Site
 
+UNEVEN = 1e3  # a ratio of feature scales that deserves a remark
+
 
 class Network:
     """A graph, a local data set at every node, and optionally test data and public points.
@@ -45,11 +47,15 @@ class Network:
         public: Any = None,
         features: Sequence[str] | None = None,
     ) -> None:
+        if not isinstance(graph, Graph):
+            raise InputError(f"Expected a Graph, got {type(graph).__name__}: convert it, as with Graph.from_networkx.")
         self.graph = graph
         self.data = _as_data(graph, data, "data")
         if not len(self.data.y):
             raise InputError("Expected data at one node at least, got an empty network: give (X, y) for some node.")
         width = self.data.feature_count
+        if width == 0:
+            raise InputError("Expected at least one feature, got none: a column of ones makes a model of the mean.")
         self.test = None if test is None else _as_data(graph, test, "test")
         if self.test is not None and len(self.test.y) and self.test.feature_count != width:
             raise InputError(f"Expected test data with {width} features, got {self.test.feature_count}.")
@@ -84,6 +90,8 @@ class Network:
         (array([[2.], [3.]]), array([2. , 2.5]))
         """
         masked = [test] if isinstance(test, str) else []
+        if features is not None and target in features:
+            raise InputError(f"Expected features without the target, got {target!r} among them: leave it out.")
         if features is None:
             features = [c for c in frame.columns if c not in (node, target, *masked)]
         missing = [c for c in [node, target, *features, *masked] if c not in frame.columns]
@@ -139,6 +147,14 @@ class Network:
         lost = np.flatnonzero(~self.informed)
         if len(lost):
             out.append(f"{self._such(lost, 'no data and no connection to any')}: nothing can be learnt there.")
+        sizes = np.abs(self.data.X).max(axis=0)
+        largest, smallest = int(sizes.argmax()), int(np.where(sizes > 0, sizes, np.inf).argmin())
+        if sizes[smallest] > 0 and sizes[largest] / sizes[smallest] > UNEVEN:
+            out.append(
+                f"Features differ in scale by a factor of {sizes[largest] / sizes[smallest]:.0e} "
+                f"({self.features[largest]!r} against {self.features[smallest]!r}): bring them to one scale, or small "
+                "ones hardly count in the coupling and in the stop test."
+            )
         return out
 
     def _such(self, nodes: Any, what: str) -> str:
@@ -146,9 +162,15 @@ class Network:
         return f"{len(nodes):,} node{'s have' if len(nodes) > 1 else ' has'} {what} ({named})"
 
     def hide(self, nodes: Any) -> Network:
-        """The same network with the data of some nodes (mask or numbers) moved to the test data."""
+        """The same network without the data of some nodes, given by name or by a mask; they become the test data.
+
+        >>> from kinfolk import graphs
+        >>> Network(graphs.chain(2), [([[1.0]], [1.0]), ([[2.0]], [2.0])]).hide([1])
+        Network(2 nodes, 1 edges, 1 samples, 1 features; 1 node without data)
+        """
         hidden = np.zeros(self.graph.node_count, dtype=bool)
-        hidden[nodes] = True
+        mask = np.asarray(nodes)
+        hidden[_as_mask(mask, len(hidden)) if mask.dtype == bool else self.graph.numbers(nodes)] = True
         kept, held = (_without(self.data, away) for away in (hidden, ~hidden))
         return Network(self.graph, kept, test=held, public=self.public, features=self.features)
 
@@ -175,7 +197,7 @@ def _as_data(graph: Graph, data: Any, what: str) -> Data:
         found = dict(zip(graph.numbers(data).tolist(), data.values(), strict=True))
         data = [found.get(k) for k in range(graph.node_count)]
     if not isinstance(data, Data):
-        data = Data.from_nodes(data)
+        data = Data.from_nodes(data, graph.names)
     if data.node_count != graph.node_count:
         raise InputError(
             f"Expected {what} for each of the {graph.node_count} nodes of the graph, got {data.node_count}: "
@@ -188,7 +210,6 @@ def _as_mask(mask: Any, length: int) -> Bools:
     array = np.zeros(length, dtype=bool) if mask is None else np.asarray(mask)
     if array.dtype != bool or array.shape != (length,):
         raise InputError(
-            f"Expected one True or False per row as test marks, got {array.dtype} of shape {array.shape} "
-            f"for {length} rows."
+            f"Expected one True or False for each of {length} rows or nodes, got {array.dtype} of shape {array.shape}."
         )
     return array

@@ -37,7 +37,7 @@ class Turn:
 
     def rng(self, node: int) -> np.random.Generator:
         """A generator for one node in this round: the same on every engine and any number of sites."""
-        return np.random.default_rng([self.seed, int(node), self.round])
+        return np.random.default_rng([0, self.seed, int(node), self.round])
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,16 @@ S = TypeVar("S")
 
 
 class Algorithm(Protocol, Generic[S]):
-    """A frozen dataclass of hyper-parameters with these functions; ``combine`` and ``finish`` are optional.
+    """A frozen dataclass of hyper-parameters with these functions; see below for what is optional.
 
     ``init`` is round 0: every node is present, and what it says is heard in round 1. A step may overwrite its
     own state. ``measure`` gives scalars per node; they are added up in node order and handed to ``summary``,
     whose ``residual`` is what the stop rule looks at.
+
+    Optional: ``start`` and ``combine`` (see ``Coordinated``); ``check(network)`` refuses what cannot work;
+    ``resume(site, state, turn)`` is round 0 from the state of a run with other hyper-parameters (without it such a
+    run starts cold); ``finish(site, models)`` completes the models where one process sees the whole network;
+    ``certify(site, state, reply)`` proves how good the answer is; ``remarks(network)`` says what to know about it.
     """
 
     def init(self, site: Site, turn: Turn) -> tuple[S, Outbox]:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
 import pandas
 
-from kinfolk.checks import AtLeast, Between, InputError, check_parameters, check_value
+from kinfolk.checks import AtLeast, Between, InputError, as_floats, check_parameters, check_value, listing
 from kinfolk.engines.inprocess import InProcess, Snapshot
 from kinfolk.network import Network
 from kinfolk.program import Models, Turn
 from kinfolk.progress import progress_bar
-from kinfolk.typing import Ints
+from kinfolk.typing import Floats, Ints
 
 Participation = float | Callable[[int], Iterable[Hashable]]
 EARLY_ROUNDS = 10  # measured one by one
+PRESENCE = 1  # keys the draw of who takes part
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,34 @@ class Run:
         return None if certify is None else certify(self.network.site, self.state, self.snapshot.to_all)
 
     def predict(self, X: Any, node: Iterable[Hashable]) -> Any:
-        """Predict every row of ``X`` with the model of its node, given by name."""
-        return self.models.predict(X, self.network.graph.numbers(node))
+        """Predict every row of ``X`` with the model of its node, given by name.
+
+        A data frame is read by the names of the features, anything else by position. NaN: the node has no model.
+        """
+        return self.models.predict(*self._rows(X, node))
+
+    def predict_proba(self, X: Any, node: Iterable[Hashable]) -> Any:
+        """The probabilities of the classes for every row of ``X``, shape (rows, classes)."""
+        if not hasattr(self.models, "predict_proba"):
+            raise InputError("Expected models that know probabilities, got a regression: use predict.")
+        return self.models.predict_proba(*self._rows(X, node))  # checked just above
+
+    def _rows(self, X: Any, node: Iterable[Hashable]) -> tuple[Floats, Ints]:
+        """The features and node numbers of some rows, checked."""
+        features = self.network.features
+        if isinstance(X, pandas.DataFrame):
+            missing = [name for name in features if name not in X.columns]
+            if missing:
+                raise InputError(f"Expected columns {listing(features)}, the table has no {listing(missing)}.")
+            X = X[features]
+        rows = as_floats(X, "the features", 2)
+        numbers = self.network.graph.numbers(node)
+        if rows.shape != (len(numbers), len(features)):
+            raise InputError(
+                f"Expected {len(features)} features and one node for every row, got features of shape {rows.shape} "
+                f"and {len(numbers)} nodes."
+            )
+        return rows, numbers
 
     def error(self) -> float:
         """Mean error on the test data; rows of nodes without a model are left out."""
@@ -120,8 +147,8 @@ def fit(
     >>> run.models.w.round(3).tolist()
     [[0.5], [0.5], [0.5]]
     """
-    _check(network, algorithm, engine, rounds, measure_every, participation)
-    _check_start(network, start)
+    _check(network, algorithm, engine, stop, rounds, measure_every, participation, seed)
+    _check_start(network, algorithm, start)
     session = engine.open(network, algorithm)
     rows = _begin(session, network, algorithm, start, seed)
     first = 0 if start is None else start.rounds
@@ -130,8 +157,8 @@ def fit(
         for count in range(first, first + rounds + 1):
             if count > first:
                 session.step(_turn(network, count, participation, seed))
-            elif start is not None and (rows or rounds):
-                continue  # measured in the run before, or of another problem
+            elif rows:
+                continue  # measured in the run before
             done = count - first
             if not (done <= EARLY_ROUNDS or count % measure_every == 0 or done == rounds):
                 continue
@@ -139,11 +166,17 @@ def fit(
             bar.update(done, rows[-1])
             for callback in callbacks:
                 callback(rows[-1])
-            reason = None if stop is None else stop(rows[-1])
+            reason = _diverged(rows[-1]) or (None if stop is None else stop(rows[-1]))
             if reason is not None:
                 stopped = reason
                 break
     return _finish(network, algorithm, session.snapshot(), rows, stopped, count, seed)
+
+
+def _diverged(row: Mapping[str, float]) -> str | None:
+    if np.isfinite(row["objective"]) and not np.isnan(row["residual"]):
+        return None
+    return f"diverged: the objective is {row['objective']:g} after {row['round']:,} rounds; the answer is worthless"
 
 
 def _begin(session: Any, network: Network, algorithm: Any, start: Run | None, seed: int) -> list[dict[str, float]]:
@@ -155,20 +188,36 @@ def _begin(session: Any, network: Network, algorithm: Any, start: Run | None, se
     if start.algorithm == algorithm and start.network is network:
         records = start.history.reset_index().to_dict("records")
         return [{str(name): value for name, value in row.items()} for row in records]
-    session.restart(_turn(network, start.rounds, 1.0, seed))
+    session.resume(_turn(network, start.rounds, 1.0, seed))
     return []
 
 
 def _check(
-    network: Network, algorithm: Any, engine: Any, rounds: int, measure_every: int, participation: Participation
+    network: Network,
+    algorithm: Any,
+    engine: Any,
+    stop: Any,
+    rounds: int,
+    measure_every: int,
+    participation: Participation,
+    seed: int,
 ) -> None:
     """Refuse what cannot work before any work starts."""
     if not isinstance(network, Network):
         raise InputError(f"Expected a Network, got {type(network).__name__}: build one with Network(graph, data).")
-    check_parameters(algorithm)
-    check_parameters(engine)
+    missing = [name for name in ("init", "step", "measure", "summary", "models") if not hasattr(algorithm, name)]
+    if missing or isinstance(algorithm, type):
+        raise InputError(f"Expected an algorithm such as GTVMin(lam=0.1), got {algorithm!r}.")
+    if isinstance(engine, type) or not hasattr(engine, "open"):
+        raise InputError(f"Expected an engine such as InProcess(), got {engine!r}.")
+    if stop is not None and not callable(stop):
+        raise InputError(f"Expected a stop rule such as Tolerance(1e-8), got {stop!r}.")
+    for thing in (algorithm, engine, stop):
+        if is_dataclass(thing):
+            check_parameters(thing)
     check_value("rounds", "fit", rounds, Annotated[int, AtLeast(0)])
     check_value("measure_every", "fit", measure_every, Annotated[int, AtLeast(1)])
+    check_value("seed", "fit", seed, Annotated[int, AtLeast(0)])
     if not callable(participation):
         check_value("participation", "fit", participation, Annotated[float, Between(0, 1, open_low=True)])
     check = getattr(algorithm, "check", None)
@@ -176,12 +225,19 @@ def _check(
         check(network)
 
 
-def _check_start(network: Network, start: Run | None) -> None:
+def _check_start(network: Network, algorithm: Any, start: Run | None) -> None:
     if start is None:
         return
+    if not isinstance(start, Run) or type(start.algorithm) is not type(algorithm):
+        raise InputError(f"Expected a run of {type(algorithm).__name__} to start from, got {start!r}.")
     ours, theirs = network.graph, start.network.graph
-    if ours.node_count != theirs.node_count or not np.array_equal(ours.head, theirs.head):
+    same = np.array_equal(ours.head, theirs.head) and np.array_equal(ours.tail, theirs.tail)
+    if not same or ours.node_count != theirs.node_count:
         raise InputError(f"Expected a start on the same graph ({ours!r}), got one on {theirs!r}: start afresh.")
+    loss, before = (getattr(each, "loss", None) for each in (algorithm, start.algorithm))
+    wide, narrow = network.data.feature_count, start.network.data.feature_count
+    if wide != narrow or getattr(loss, "intercept", None) != getattr(before, "intercept", None):
+        raise InputError("Expected a start with as many parameters, got other features or another intercept.")
 
 
 def _turn(network: Network, count: int, participation: Participation, seed: int) -> Turn:
@@ -191,11 +247,14 @@ def _turn(network: Network, count: int, participation: Participation, seed: int)
 def _active(network: Network, count: int, participation: Participation, seed: int) -> Ints:
     node_count = network.graph.node_count
     if callable(participation):
-        return np.unique(network.graph.numbers(participation(count)))
+        names = participation(count)
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise InputError(f"Expected the names of those who take part in round {count}, got {names!r}.")
+        return np.unique(network.graph.numbers(names))
     if participation == 1.0:
         return np.arange(node_count)
     size = max(1, round(participation * node_count))
-    return np.sort(np.random.default_rng([seed, count, 0]).choice(node_count, size, replace=False))
+    return np.sort(np.random.default_rng([PRESENCE, seed, count]).choice(node_count, size, replace=False))
 
 
 class _Clock:
@@ -229,10 +288,10 @@ def _finish(
     count: int,
     seed: int,
 ) -> Run:
+    models = algorithm.models(network.site, snapshot.state)
     finish = getattr(algorithm, "finish", None)
     if finish is not None:
-        snapshot = replace(snapshot, state=finish(network.site, snapshot.state))
-    models = algorithm.models(network.site, snapshot.state)
+        models = finish(network.site, models)
     history = pandas.DataFrame(rows).set_index("round")
     history["seconds_per_round"] = history["seconds"].diff() / history.index.to_series().diff()
     return Run(network, algorithm, models, history, stopped, count, snapshot, seed)

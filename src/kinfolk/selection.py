@@ -12,6 +12,7 @@ import pandas
 
 from kinfolk.checks import AtLeast, InputError, check_value
 from kinfolk.network import Network
+from kinfolk.progress import progress_bar
 from kinfolk.run import Tolerance, fit
 
 
@@ -50,18 +51,24 @@ def select_lam(
         raise InputError(f"Expected at most as many folds as nodes with data ({len(holders)}), got {folds}.")
     if not len(lams):
         raise InputError("Expected values of λ to choose from, got none.")
+    if not hasattr(algorithm, "lam"):
+        raise InputError(f"Expected an algorithm with a λ, got {type(algorithm).__name__}.")
     parts = np.array_split(np.random.default_rng(seed).permutation(holders), folds)
     descending = sorted(lams, reverse=True)
     errors = np.empty((len(descending), folds))
-    for f, hidden in enumerate(parts):
-        run = None
-        reduced = network.hide(hidden)
-        for k, lam in enumerate(descending):
-            candidate = dataclasses.replace(algorithm, lam=lam)
-            run = fit(reduced, candidate, rounds=rounds, stop=Tolerance(accuracy), start=run, measure_every=20)
-            errors[k, f] = run.error()
+    options: dict[str, Any] = {"rounds": rounds, "stop": Tolerance(accuracy), "measure_every": 20, "progress": False}
+    with progress_bar("choosing λ", errors.size) as bar:
+        for f, part in enumerate(parts):
+            run = None
+            reduced = network.hide(np.isin(np.arange(network.graph.node_count), part))
+            for k, lam in enumerate(descending):
+                run = fit(reduced, dataclasses.replace(algorithm, lam=lam), start=run, **options)
+                errors[k, f] = run.error()
+                bar.update(f * len(descending) + k + 1, {"residual": run.history["residual"].iloc[-1]})
+    if np.isnan(errors).all():
+        raise InputError("Expected hidden nodes with neighbours that have data, got none: is the graph edgeless?")
     table = pandas.DataFrame(
         {"error": errors.mean(axis=1), "standard_error": errors.std(axis=1, ddof=1) / np.sqrt(folds)},
         index=pandas.Index(descending, name="lam"),
     )
-    return Selection(descending[int(table["error"].argmin())], table)
+    return Selection(descending[int(np.nanargmin(table["error"]))], table)

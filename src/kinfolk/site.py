@@ -17,6 +17,8 @@ from kinfolk.typing import Bools, Floats, Ints
 if TYPE_CHECKING:
     from kinfolk.losses import BoundLoss, Loss
 
+REMEMBERED_LOSSES = 4
+
 
 @dataclass(frozen=True, eq=False)
 class Site:
@@ -43,6 +45,7 @@ class Site:
     public: Floats | None = None  # (points, features)
     test: Data | None = None  # of own nodes
     _bound: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _whole: tuple[Site, Ints] | None = field(default=None, repr=False)  # the site this is a part of, and which nodes
 
     @property
     def node_count(self) -> int:
@@ -117,8 +120,15 @@ class Site:
     def bound(self, loss: Loss) -> BoundLoss:
         """The local losses L_i: ``loss`` bound to the data of every own node, prepared once."""
         if loss not in self._bound:
-            self._bound[loss] = loss.bind(self.data)
+            if len(self._bound) == REMEMBERED_LOSSES:
+                self._bound.pop(next(iter(self._bound)))
+            self._bound[loss] = loss.bind(self.data) if self._whole is None else self._part_of_whole(loss)
         return self._bound[loss]
+
+    def _part_of_whole(self, loss: Loss) -> BoundLoss:
+        assert self._whole is not None
+        site, nodes = self._whole
+        return site.bound(loss).take(nodes)
 
     def as_of_round(self, present: Bools, live: Bools) -> Site:
         """This site with only the ``present`` own nodes at work and only the ``live`` edges carrying."""
@@ -128,7 +138,6 @@ class Site:
         head, tail = everyone[self.head[touching]], everyone[self.tail[touching]]
         nodes = self.nodes[kept]
         numbered = _LocalNumbers(nodes, head, tail)
-        bound = {loss: bound.take(kept) for loss, bound in self._bound.items()}
         return Site(
             nodes=nodes,
             outside=numbered.outside,
@@ -142,7 +151,7 @@ class Site:
             informed=self.informed[kept],
             public=self.public,
             test=None,
-            _bound=bound,
+            _whole=(self, kept),
         )
 
     def edges_touching(self, present: Bools) -> Bools:

@@ -29,27 +29,28 @@ AGREEMENT = 1e-10  # between any two numbers of sites, relative, in float64
 
 def difficult_network(*, classes: bool = False, features: int = 3, seed: int = 0) -> Network:
     """A small network with everything that goes wrong: irregular degrees, a hub, edge weights over three decades,
-    an isolated node, nodes without data, ragged sizes, two components, test data and public points.
+    an isolated node, nodes without data, two that no data reach, ragged sizes, test data and public points.
 
     >>> difficult_network()
-    Network(24 nodes, 38 edges, 77 samples, 3 features; 5 nodes without data)
+    Network(24 nodes, 37 edges, 74 samples, 3 features; 6 nodes without data)
     """
     rng = np.random.default_rng(seed)
     node_count = 24
     hub = [(0, k) for k in range(1, 10)]
     pairs = {tuple(sorted(map(int, rng.choice(np.r_[0:16], 2, replace=False)))) for _ in range(30)}
-    island = [(17, 18), (18, 19), (17, 19), (19, 20), (20, 21), (21, 22), (22, 23)]  # node 16 stands alone
+    island = [(17, 18), (18, 19), (17, 19), (19, 20), (20, 21), (22, 23)]  # node 16 stands alone
     ends = sorted(set(hub) | pairs | set(island))
     graph = Graph(node_count, ends, 10.0 ** rng.uniform(-1.5, 1.5, len(ends)))
     truth = rng.normal(size=(2, features))
 
     def samples(node: int, count: int) -> tuple[Any, Any]:
         X = rng.normal(size=(count, features))
-        z = X @ truth[node % 2] + 0.3 * rng.normal(size=count)
+        z = X @ truth[node % 2] + (2.0 if classes else 0.3) * rng.normal(size=count)
         return X, (z > 0).astype(float) if classes else z
 
     sizes = rng.integers(1, 7, node_count)
-    sizes[[3, 8, 17, 21, 22]] = 0
+    sizes[[18, 19, 20]] = 6  # classes that no plane separates
+    sizes[[3, 8, 17, 21, 22, 23]] = 0
     data = [samples(k, size) if size else None for k, size in enumerate(sizes)]
     test = [samples(k, 4) for k in range(node_count)]
     return Network(graph, data, test=test, public=rng.normal(size=(10, features)))
@@ -88,6 +89,7 @@ def check_loss(loss: Loss, labels: Any = None, *, seed: int = 0) -> None:
     numeric = (loss.slope(z + step, y) - loss.slope(z - step, y)) / (2 * step)
     bend = loss.curvature(z, y)
     assert_allclose(bend, numeric, atol=1e-7, rtol=1e-6, err_msg="curvature is not the derivative of slope")
+    assert (loss.value(z, y) >= 0).all(), "value is negative: bounds rely on ℓ ≥ 0"
     assert (bend >= 0).all(), "curvature is negative: the loss is not convex"
     assert (bend <= loss.most_curvature * (1 + 1e-12)).all(), "curvature exceeds most_curvature"
     assert_allclose(
@@ -141,7 +143,7 @@ def check_coupling(coupling: Coupling, *, seed: int = 0) -> None:
     gap = weights * coupling.value(apart) + cost - (u * apart).sum(axis=1)
     assert (gap >= -1e-8 * (1 + np.abs(cost))).all(), "conjugate is too small"
     length = np.linalg.norm(v, axis=1)
-    assert (length <= coupling.reach(coupling.value(v)) * (1 + 1e-9)).all(), "reach is too small"
+    assert (length <= coupling.reach(coupling.value(v), 4) * (1 + 1e-9)).all(), "reach is too small"
     assert (coupling.dual_prox(v, sigma, np.zeros(200)) == 0).all(), "without weight no flow"
 
 
@@ -153,6 +155,7 @@ def check_algorithm(algorithm: Any, network: Network | None = None, *, rounds: i
     are 5 rounds and 7 more; an edgeless network is legal.
     """
     network = difficult_network() if network is None else network
+    assert network.test is not None, "predictions are compared on test data: pass test= to the network"
     before = copy.deepcopy((network.data.X, network.data.y))
     for participation, lost in ((1.0, 0.0), (0.5, 0.0), (1.0, 0.2), (0.5, 0.2)):
         runs = [

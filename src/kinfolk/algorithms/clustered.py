@@ -7,7 +7,8 @@ adds them up cluster by cluster and answers the next parameters,
 
     w_c <- w_c − t (Σ ∇²L_i(w_c))⁺ Σ ∇L_i(w_c)                                                       (1)
 
-with t = 1, halved while the loss of the cluster has not fallen. One round solves the squared loss exactly (the
+with t = 1, halved while the loss of the cluster has not fallen. Nobody is left out: where nodes are away, the
+coordinator waits until each has spoken about the present parameters. One round solves the squared loss exactly (the
 minimiser of least norm). Sums leave a node, not rows; the Hessian of a node with fewer rows than features still
 shows the span of its rows.
 """
@@ -21,12 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kinfolk.algorithms.linear import LinearProgram, ratio
-from kinfolk.checks import InputError
+from kinfolk.bound import solve_symmetric
+from kinfolk.checks import InputError, listing
 from kinfolk.losses import Loss, Squared
 from kinfolk.network import Network
 from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Reply, Turn
 from kinfolk.site import Site
-from kinfolk.typing import Floats, Ints
+from kinfolk.typing import Bools, Floats, Ints
 
 
 class State(NamedTuple):
@@ -38,10 +40,14 @@ class State(NamedTuple):
 class Memory(NamedTuple):
     """What the coordinator knows of every cluster."""
 
-    w: Floats  # (clusters, parameters) best parameters so far
-    loss: Floats  # (clusters,) and their loss
+    w: Floats  # (clusters, parameters) parameters that are being tried
+    heard: Bools  # (nodes,) who has spoken about them
+    sums: dict[str, Floats]  # what was said about them, added up by cluster
+    best: Floats  # (clusters, parameters) best parameters so far
+    best_loss: Floats  # (clusters,)
     step: Floats  # (clusters, parameters) Newton step from there
     length: Floats  # (clusters,) the part of it that is being tried
+    residual: Floats  # (clusters,) gradient at the best parameters, against that at zero
     resting: Floats  # (clusters,) gradient at zero
 
 
@@ -65,35 +71,38 @@ class Pooled(LinearProgram):
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """Start at zero."""
-        w = np.zeros((site.node_count, site.bound(self.loss).width))
-        return State(w), self._say(site, w)
+        return self.resume(site, State(np.zeros((site.node_count, site.bound(self.loss).width))), turn)
+
+    def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
+        """Say how the local loss looks at the present parameters, and at zero."""
+        said = self._words(site, state.w)
+        return state, Outbox(coordinator={**said, "w": state.w, "zero": site.bound(self.loss).gradient_at_zero})
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """Take the cluster's new parameters and say how the local loss looks there."""
         w = inbox.to_all["w"][self._cluster(site.nodes)]
-        return State(w), self._say(site, w)
+        return State(w), Outbox(coordinator=self._words(site, w))
 
-    def _say(self, site: Site, w: Floats) -> Outbox:
+    def _words(self, site: Site, w: Floats) -> dict[str, Floats]:
         bound = site.bound(self.loss)
-        return Outbox(coordinator={"loss": bound.value(w), "gradient": bound.gradient(w), "hessian": bound.hessian(w)})
+        return {"loss": bound.value(w), "gradient": bound.gradient(w), "hessian": bound.hessian(w)}
 
-    def start(self, turn: Turn, before: Memory | None = None) -> Memory | None:
-        """Nothing is known before the first words; what the last step was worth is not known for another loss."""
-        return before and before._replace(loss=np.full_like(before.loss, np.inf))
+    def start(self, turn: Turn, before: Any = None) -> None:
+        """Nothing is known before the first words."""
 
     def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
-        """Add up by cluster, and take a Newton step (1), or a shorter one if the last did not help."""
+        """Add up by cluster; once every node has spoken about the present parameters, take a Newton step (1)."""
         cluster, count = self._cluster(turn.active), self._cluster_count()
-        loss, gradient, hessian = (_sums(outbox[name], cluster, count) for name in ("loss", "gradient", "hessian"))
-        step = -(np.linalg.pinv(hessian, hermitian=True) @ gradient[:, :, None])[:, :, 0]
-        size = np.linalg.norm(gradient, axis=1)
-        if memory is None:
-            memory = Memory(np.zeros_like(step), loss, step, np.ones(count), size)
-        else:
-            memory = _advance(memory, loss, step)
-        w = memory.w + memory.length[:, None] * memory.step
-        residual = np.array([ratio(*pair) for pair in zip(size, memory.resting, strict=True)])
-        return memory, Reply(to_all={"w": w, "residual": residual})
+        if "zero" in outbox:
+            memory = _first_memory(outbox, cluster, count)
+        fresh = ~memory.heard[turn.active]
+        sums = {name: memory.sums[name] + _sums(outbox[name][fresh], cluster[fresh], count) for name in memory.sums}
+        heard = memory.heard.copy()
+        heard[turn.active] = True
+        memory = memory._replace(heard=heard, sums=sums)
+        if heard.all():
+            memory = _advance(memory)
+        return memory, Reply(to_all={"w": memory.w, "residual": memory.residual})
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Loss, and the relative gradient of the own cluster as the coordinator last said it."""
@@ -125,8 +134,13 @@ class Clustered(Pooled):
             raise InputError(
                 f"Expected the cluster of each of {network.graph.node_count} nodes, got {len(self.clusters)}."
             )
-        if min(self.clusters) < 0:
-            raise InputError(f"Expected clusters numbered from 0, got {min(self.clusters)}.")
+        if not all(isinstance(k, int | np.integer) and k >= 0 for k in self.clusters):
+            raise InputError(f"Expected clusters as whole numbers from 0, got {listing(self.clusters)}.")
+        empty = np.flatnonzero(np.bincount(self.clusters, network.data.sizes) == 0)
+        if len(empty):
+            raise InputError(
+                f"Expected data in every cluster, got none in cluster {empty[0]}: merge it or leave it out."
+            )
 
     def _cluster(self, nodes: Ints) -> Ints:
         return np.asarray(self.clusters, dtype=np.int64)[nodes]
@@ -141,14 +155,32 @@ def _sums(rows: Floats, cluster: Ints, count: int) -> Floats:
     return out
 
 
-def _advance(memory: Memory, loss: Floats, step: Floats) -> Memory:
-    """Keep what was tried where it lowered the loss, else halve the step."""
-    better = loss <= memory.loss + 1e-12 * np.abs(memory.loss)
-    tried = memory.w + memory.length[:, None] * memory.step
-    return Memory(
-        np.where(better[:, None], tried, memory.w),
-        np.where(better, loss, memory.loss),
-        np.where(better[:, None], step, memory.step),
-        np.where(better, 1.0, memory.length / 2),
-        memory.resting,
+def _first_memory(outbox: Arrays, cluster: Ints, count: int) -> Memory:
+    """All nodes of a cluster start from the same parameters."""
+    w = np.zeros((count, outbox["w"].shape[1]))
+    w[cluster] = outbox["w"]
+    nothing = {name: np.zeros((count, *outbox[name].shape[1:])) for name in ("loss", "gradient", "hessian")}
+    resting = np.linalg.norm(_sums(outbox["zero"], cluster, count), axis=1)
+    nobody, never = np.zeros(len(cluster), dtype=bool), np.full(count, np.inf)
+    return Memory(w, nobody, nothing, w, never, np.zeros_like(w), np.ones(count), never, resting)
+
+
+def _advance(memory: Memory) -> Memory:
+    """Keep what was tried where it lowered the loss and take a Newton step from there, else halve the last step."""
+    loss, gradient, hessian = (memory.sums[name] for name in ("loss", "gradient", "hessian"))
+    better = loss <= memory.best_loss + 1e-12 * np.abs(loss)
+    size = np.linalg.norm(gradient, axis=1)
+    residual = np.array([ratio(*pair) for pair in zip(size, memory.resting, strict=True)])
+    best = np.where(better[:, None], memory.w, memory.best)
+    step = np.where(better[:, None], -solve_symmetric(hessian, gradient), memory.step)
+    length = np.where(better, 1.0, memory.length / 2)
+    return memory._replace(
+        w=best + length[:, None] * step,
+        heard=np.zeros_like(memory.heard),
+        sums={name: np.zeros_like(part) for name, part in memory.sums.items()},
+        best=best,
+        best_loss=np.where(better, loss, memory.best_loss),
+        step=step,
+        length=length,
+        residual=np.where(better, residual, memory.residual),
     )

@@ -22,8 +22,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from kinfolk.algorithms.linear import LinearProgram, ratio
-from kinfolk.checks import AtLeast, Positive
+from kinfolk.checks import AtLeast, InputError, Positive
 from kinfolk.losses import Loss, Squared
+from kinfolk.network import Network
 from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Reply, Turn
 from kinfolk.site import Site
 from kinfolk.typing import Floats
@@ -47,7 +48,7 @@ class Memory(NamedTuple):
 class FedAvg(LinearProgram):
     """One model for all, by averaging models or gradients.
 
-    ``step_size`` None takes 1 / (largest curvature of any F_i), which is safe; for gradients, 1 / (their mean).
+    ``step_size`` None takes 1 / (largest curvature of any F_i), which is safe whoever takes part.
     The residual is the relative change of the common model in a round.
 
     >>> from kinfolk import Network, fit, graphs
@@ -61,13 +62,24 @@ class FedAvg(LinearProgram):
     local_steps: Annotated[int, AtLeast(1)] = 1
     step_size: Annotated[float, Positive()] | None = None
 
+    def check(self, network: Network) -> None:
+        """A step size where the curvature of the loss has no bound."""
+        super().check(network)
+        if self.step_size is None and not np.isfinite(self.loss.most_curvature):
+            raise InputError(
+                f"The 'step_size' parameter of FedAvg must be a number > 0 for {type(self.loss).__name__}, whose "
+                "curvature has no bound. Got None instead."
+            )
+
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start at zero; the coordinator learns how curved the losses are."""
-        bound = site.bound(self.loss)
-        w = np.zeros((site.node_count, bound.width))
+        """Start at zero."""
+        return self.resume(site, State(np.zeros((site.node_count, site.bound(self.loss).width))), turn)
+
+    def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
+        """Go on from a state; the coordinator learns how curved the losses are."""
         share = self._share(site)
-        curvature = bound.smoothness / np.maximum(share, 1.0)
-        return State(w), Outbox(coordinator={"w": w, "share": share, "curvature": curvature})
+        curvature = site.bound(self.loss).smoothness / np.maximum(share, 1.0)
+        return state, Outbox(coordinator={"w": state.w, "share": share, "curvature": curvature})
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """Take the common model, and say the gradient there or the model after some steps of one's own."""
@@ -88,14 +100,15 @@ class FedAvg(LinearProgram):
         return site.data.sizes.astype(float) if self.loss.reduction == "sum" else (site.data.sizes > 0).astype(float)
 
     def start(self, turn: Turn, before: Memory | None = None) -> Memory | None:
-        """Nothing is known before the first words."""
+        """Nothing is known before the first words; a changed problem goes on from the same model."""
         return before
 
     def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
         """Average what was said; nodes without data do not count."""
         share = outbox["share"]
-        if memory is None:
-            memory = Memory(np.zeros(outbox["w"].shape[1]), self._first_step(outbox["curvature"], share), np.inf)
+        if "curvature" in outbox:
+            w = np.zeros(outbox["w"].shape[1]) if memory is None else memory.w
+            memory = Memory(w, self._first_step(outbox["curvature"]), np.inf)
         elif share.sum() > 0:
             mean = share @ outbox["w"] / share.sum()
             w = mean if self.average == "models" else memory.w - memory.step * mean
@@ -103,10 +116,10 @@ class FedAvg(LinearProgram):
             memory = memory._replace(w=w, change=change)
         return memory, Reply(to_all={name: np.asarray(value) for name, value in memory._asdict().items()})
 
-    def _first_step(self, curvature: Floats, share: Floats) -> float:
+    def _first_step(self, curvature: Floats) -> float:
         if self.step_size is not None:
             return self.step_size
-        steepest = share @ curvature / share.sum() if self.average == "gradients" else curvature.max()
+        steepest = curvature.max()
         return float(1.0 / steepest) if steepest > 0 else 1.0
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,7 @@ class State(NamedTuple):
     w: PerNode  # (nodes, parameters)
     w_new: PerNode  # (nodes, parameters) what (2) gave
     u: PerEdge  # (edges, parameters) flow from the smaller to the larger end
+    missed: PerNode  # (nodes,) messages that did not come since the coordinator was last told
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,9 @@ class GTVMin(LinearProgram):
     def check(self, network: Network) -> None:
         """Labels that the loss admits; a quadratic problem where it is to be solved directly."""
         super().check(network)
+        check = getattr(self.coupling, "check", None)
+        if check is not None:
+            check(network.data.feature_count + self.loss.intercept)
         if self.steps == "direct" and not (isinstance(self.loss, Squared) and isinstance(self.coupling, SquaredNorm)):
             raise InputError(
                 "The 'steps' parameter of GTVMin can be 'direct' only for Squared loss with SquaredNorm coupling. Got "
@@ -94,6 +98,8 @@ class GTVMin(LinearProgram):
 
     def remarks(self, network: Network) -> list[str]:
         """What nodes get that nothing can teach."""
+        if self.lam == 0:
+            return ["λ is 0: every node learns alone, and nodes without data learn nothing."]
         if network.informed.all():
             return []
         return ["Such nodes get " + ("no model (NaN)." if self.uninformed == "none" else "the pooled model.")]
@@ -106,29 +112,35 @@ class GTVMin(LinearProgram):
         w = np.zeros((site.node_count, bound.width))
         alone = np.flatnonzero(site.own_degrees == 0)
         w[alone] = bound.take(alone).minimise()
-        state = State(w, w.copy(), np.zeros((len(site.weights), bound.width)))
+        u = np.zeros((len(site.weights), bound.width))
+        return self.resume(site, State(w, w.copy(), u, np.zeros(site.node_count)), turn)
+
+    def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
+        """Go on from a state; the coordinator learns what sets the first η."""
+        bound = site.bound(self.loss)
         said = {"pull": site.edge_sum(self._scales(site)), "curvature": bound.trace / bound.width}
-        return state, Outbox({"w_bar": w}, said)
+        return state, Outbox({"w_bar": 2 * state.w_new - state.w}, said)
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1) and (2), relaxed; every tenth round, also what the coordinator needs to balance them."""
         if self.steps == "direct":
             return self._solve(site)
-        w, w_new, u = state
+        w, w_new, u, missed = state
         tau, sigma = self._step_sizes(site, inbox.to_all["eta"])
         rho = inbox.to_all["rho"]
         w_bar = 2 * w_new - w
         u_new = self._dual_step(site, u, site.difference(w_bar, inbox["w_bar"]), sigma)  # (1)
         said = {}
+        missed = missed + site.edge_sum(site.carried(np.zeros_like(u), np.ones_like(u))[:, 0])
         if self.steps == "balanced" and turn.round % BALANCE_EVERY == 0:
             said = self._conditions(site, w_bar, u, u_new, sigma)
             said["moved_w"] = squares(w_new - w) / tau
             said["moved_u"] = site.at_smaller_end(squares(u_new - u) / sigma)
-            said["dead"] = site.at_smaller_end(site.carried(np.zeros_like(u), np.ones_like(u))[:, 0])
+            said["missed"], missed = missed, np.zeros_like(missed)
         u = site.carried(u + rho * (u_new - u), u)
         w = w + rho * (w_new - w)
         w_new = site.bound(self.loss).prox(w - tau[:, None] * site.divergence(u), tau, w_new)  # (2)
-        return State(w, w_new, u), Outbox({"w_bar": 2 * w_new - w}, said)
+        return State(w, w_new, u, missed), Outbox({"w_bar": 2 * w_new - w}, said)
 
     def _scales(self, site: Site) -> Floats:
         """s_e."""
@@ -146,29 +158,31 @@ class GTVMin(LinearProgram):
     def _solve(self, site: Site) -> tuple[State, Outbox]:
         """The whole problem at once."""
         bound = site.bound(self.loss)
-        if len(site.outside) or not isinstance(bound, BoundQuadratic):
+        if len(site.outside) or site.live is not None or not isinstance(bound, BoundQuadratic):
             raise InputError(
-                "Expected all nodes in one site for steps='direct', got several sites or absent nodes: "
-                "use engine=InProcess(sites=1) with everybody present, or steps='balanced'."
+                "Expected all nodes in one site for steps='direct', got several sites, absent nodes or lost "
+                "messages: use engine=InProcess() with everybody present, or steps='balanced'."
             )
         weights = self.lam * site.weights
         w = solve_quadratic(site, bound, weights)
         u = weights[:, None] * site.difference(w, w[:0])
-        return State(w, w.copy(), u), Outbox({"w_bar": w})
+        return State(w, w.copy(), u, np.zeros(site.node_count)), Outbox({"w_bar": w})
 
     # ------------------------------------------------------------------ the coordinator
 
     def start(self, turn: Turn, before: Balance | None = None) -> Balance | None:
-        """Nothing is known before the first words; a changed problem keeps η and forgets the rest."""
-        return before and Balance(before.eta, before.rho, before.node_count, until=turn.round + BALANCE_EVERY)
+        """Nothing is known before the first words; a changed problem keeps an η that was balanced."""
+        kept = self.steps == "balanced" and before is not None and before.rho > 1.0
+        return Balance(before.eta, 0.0, 0) if kept and before is not None else None
 
-    def combine(self, memory: Balance | None, outbox: Arrays, turn: Turn) -> tuple[Balance, Reply]:
+    def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Balance, Reply]:
         """Choose η, from the first words and then every tenth round."""
         sums = {name: float(rows.sum()) for name, rows in outbox.items()}
-        if memory is not None:
+        if "pull" not in sums:
             memory = memory.after(sums, turn, self.coupling.is_norm)
         elif self.steps == "balanced" and sums["pull"] * sums["curvature"] > 0:
-            memory = Balance(sums["pull"] / sums["curvature"], RELAXATION, len(turn.active))
+            eta = sums["pull"] / sums["curvature"] if memory is None else memory.eta
+            memory = Balance(eta, RELAXATION, len(turn.active), until=turn.round)
         else:
             memory = Balance(1.0, 1.0, len(turn.active))
         return memory, Reply(to_all={"eta": np.float64(memory.eta), "rho": np.float64(memory.rho)})
@@ -229,17 +243,15 @@ class GTVMin(LinearProgram):
     def models(self, site: Site, state: State) -> LinearModels:
         """The parameters; NaN where nothing could be learnt."""
         w = 2 * state.w_new - state.w
-        if self.uninformed == "none":
-            w[~site.informed] = np.nan
-        return LinearModels(w, self.loss)
+        reached = site.informed if self.lam > 0 else site.data.sizes > 0
+        return LinearModels(np.where(reached[:, None], w, np.nan), self.loss)
 
-    def finish(self, site: Site, state: State) -> State:
+    def finish(self, site: Site, models: LinearModels) -> LinearModels:
         """Give nodes that no data reach the pooled model, if that was asked for."""
-        if self.uninformed == "none" or site.informed.all():
-            return state
+        if self.uninformed == "none" or not np.isnan(models.w).any():
+            return models
         everyone = site.bound(self.loss).pool(np.zeros(site.node_count, dtype=np.int64), 1)
-        pooled = np.where(site.informed[:, None], state.w, everyone.minimise())
-        return state._replace(w=pooled, w_new=np.where(site.informed[:, None], state.w_new, pooled))
+        return LinearModels(np.where(np.isnan(models.w), everyone.minimise(), models.w), self.loss)
 
     def certify(self, site: Site, state: State, reply: Arrays) -> Certificate:
         """How far from the best answer this one can be."""
@@ -264,7 +276,7 @@ class Balance(NamedTuple):
     ratio over a window says which side lags, and η is corrected by half of it. Windows grow with the rounds, so
     corrections become rare and the method settles. Where the coupling is no norm, the movements alone are a
     better guide, but they can run away: a residual ten times the best one seen brings back the η of that time.
-    The first node that is missing, or edge that is dead, ends over-relaxation and balancing for good.
+    The first message that did not come ends over-relaxation and balancing for good.
     """
 
     eta: float
@@ -279,7 +291,7 @@ class Balance(NamedTuple):
 
     def after(self, sums: Mapping[str, float], turn: Turn, is_norm: bool) -> Balance:
         """The balance after one more report."""
-        if self.rho == 1.0 or sums["dead"] > 0 or len(turn.active) < self.node_count:
+        if self.rho == 1.0 or sums["missed"] > 0 or len(turn.active) < self.node_count:
             return self._replace(rho=1.0)
         stationarity, complementarity = _relative(sums)
         if min(stationarity, complementarity, sums["moved_w"], sums["moved_u"]) <= ROUNDING:

@@ -47,12 +47,14 @@ def gradient_measure(site: Site, loss: Loss, w: Floats) -> Arrays:
 
 
 def ratio(part: float, whole: float) -> float:
-    """part / whole, and zero where there is nothing to compare with.
+    """part / whole; nothing is nothing, whatever the whole, and NaN stays NaN.
 
-    >>> ratio(0.0, 0.0), ratio(1.0, 4.0)
-    (0.0, 0.25)
+    >>> ratio(0.0, 0.0), ratio(1.0, 4.0), ratio(1.0, 0.0)
+    (0.0, 0.25, inf)
     """
-    return part / whole if whole > 0 else 0.0
+    if part == 0:
+        return 0.0
+    return part / whole if whole != 0 else float("inf")
 
 
 def gradient_summary(totals: Mapping[str, float]) -> dict[str, float]:

@@ -14,6 +14,8 @@ from kinfolk.program import Arrays, Coordinated, Inbox, Outbox, Reply, Turn, axe
 from kinfolk.site import Site, sites_of
 from kinfolk.typing import Bools, Ints
 
+LOSSES = 2  # keys the draw of which messages get lost
+
 
 @dataclass(frozen=True)
 class InProcess:
@@ -51,9 +53,22 @@ class Session:
 
     def init(self, turn: Turn) -> None:
         """Round 0: every node makes its first state and speaks."""
-        if isinstance(self.algorithm, Coordinated):
-            self.memory = self.algorithm.start(turn)
         firsts = [self.algorithm.init(site, turn) for site in self.sites]
+        self._begin(firsts, turn, None)
+
+    def resume(self, turn: Turn) -> None:
+        """Round 0 again, for a problem that has changed since: from the present state where the algorithm can."""
+        resume = getattr(self.algorithm, "resume", None)
+        if resume is None:
+            return self.init(turn)
+        firsts = [resume(site, state, turn) for site, state in zip(self.sites, self.states, strict=True)]
+        return self._begin(firsts, turn, self.memory)
+
+    def _begin(self, firsts: list[tuple[Any, Outbox]], turn: Turn, before: Any) -> None:
+        """Take up the first states and words; ``before`` is the coordinator's memory of another problem."""
+        self.to_all, self.to_each = {}, {}
+        if isinstance(self.algorithm, Coordinated):
+            self.memory = self.algorithm.start(turn, before)
         self.states = [state for state, _ in firsts]
         axes_of(self.states[0])
         self.said = [outbox.neighbours for _, outbox in firsts]
@@ -110,11 +125,6 @@ class Session:
         self.memory, self.to_all, self.to_each = snapshot.memory, snapshot.to_all, dict(snapshot.to_each)
         self.bytes_sent = snapshot.bytes_sent
 
-    def restart(self, turn: Turn) -> None:
-        """Tell the coordinator that the problem has changed."""
-        if isinstance(self.algorithm, Coordinated):
-            self.memory = self.algorithm.start(turn, self.memory)
-
     # ------------------------------------------------------------------ one round, in parts
 
     def _carrying(self, active: Bools, turn: Turn) -> Bools | None:
@@ -125,7 +135,7 @@ class Session:
         carries = active[graph.head] & active[graph.tail]
         if self.lost:
             # Either of the two messages may be lost; keyed by the round, the same for every number of sites.
-            drawn = np.random.default_rng([turn.seed, turn.round, 1]).random((graph.edge_count, 2))
+            drawn = np.random.default_rng([LOSSES, turn.seed, turn.round]).random((graph.edge_count, 2))
             carries &= (drawn >= self.lost).all(axis=1)
         return carries
 

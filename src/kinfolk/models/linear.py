@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kinfolk.losses import Loss
+from kinfolk.checks import InputError
+from kinfolk.losses import Logistic, Loss
 from kinfolk.typing import Floats
 
 
@@ -32,6 +33,15 @@ class LinearModels:
         """What the model of its node answers to every row; NaN where the node has no model."""
         z = self.linear(X, node)
         return np.where(np.isnan(z), np.nan, self.loss.predict(z))
+
+    def predict_proba(self, X: Any, node: Any) -> Floats:
+        """The probabilities of class 0 and class 1 for every row."""
+        if not isinstance(self.loss, Logistic):
+            raise InputError(
+                f"Expected a Logistic loss for probabilities, got {type(self.loss).__name__}: use predict."
+            )
+        p = self.loss.probability(self.linear(X, node))
+        return np.stack([1.0 - p, p], axis=1)
 
     def error(self, X: Any, y: Any, node: Any) -> Floats:
         """The error of every row, as the loss defines it."""
