@@ -11,8 +11,8 @@ ROOT = Path(kinfolk.__file__).parent
 # From the ground up: a module may import only what stands before it.
 ORDER = [
     "typing", "checks", "graph", "graphs", "data", "network", "site", "kernels", "bound", "losses", "couplings",
-    "models", "program", "certify", "direct", "algorithms", "engines", "progress", "run", "selection", "datasets",
-    "testing", "demo", "cli",
+    "models", "program", "certify", "recovery", "direct", "algorithms", "engines", "progress", "run", "selection",
+    "datasets", "testing", "demo", "cli",
 ]  # fmt: skip
 
 
