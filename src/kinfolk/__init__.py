@@ -9,7 +9,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from kinfolk import datasets, graphs, testing
-    from kinfolk.algorithms import Clustered, FedAvg, GTVMin, Local, Pooled
+    from kinfolk.algorithms import IFCA, Clustered, FedAvg, FedGD, Given, GTVMin, Local, OneOf, Pooled, Uniform
     from kinfolk.checks import InputError
     from kinfolk.couplings import AbsoluteNorm, EuclideanNorm, SquaredNorm
     from kinfolk.data import Data
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 # Where each public name lives. Imported on first use, so that ``import kinfolk`` and ``kinfolk --help`` are quick.
 _HOMES = {
-    "algorithms": ["Clustered", "FedAvg", "GTVMin", "Local", "Pooled"],
+    "algorithms": ["IFCA", "Clustered", "FedAvg", "FedGD", "GTVMin", "Local", "Pooled"],
+    "algorithms.ifca": ["Given", "OneOf", "Uniform"],
     "checks": ["InputError"],
     "couplings": ["AbsoluteNorm", "EuclideanNorm", "SquaredNorm"],
     "data": ["Data"],
@@ -35,9 +36,9 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = ("datasets", "graphs", "testing")
 
 __all__ = [
-    "AbsoluteNorm", "Clustered", "Data", "EuclideanNorm", "FedAvg", "GTVMin", "Graph", "InProcess", "InputError",
-    "Local", "Logistic", "Network", "Pooled", "Run", "Squared", "SquaredNorm", "Tolerance", "datasets", "fit",
-    "graphs", "testing",
+    "IFCA", "AbsoluteNorm", "Clustered", "Data", "EuclideanNorm", "FedAvg", "FedGD", "GTVMin", "Given", "Graph",
+    "InProcess", "InputError", "Local", "Logistic", "Network", "OneOf", "Pooled", "Run", "Squared", "SquaredNorm",
+    "Tolerance", "Uniform", "datasets", "fit", "graphs", "testing",
 ]  # fmt: skip
 
 

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kinfolk.algorithms.averaging import check_clusters, cluster_sums
 from kinfolk.algorithms.linear import LinearProgram, ratio
-from kinfolk.checks import InputError
 from kinfolk.losses import Loss, Squared
 from kinfolk.network import Network
 from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Reply, Turn
@@ -84,7 +84,9 @@ class Pooled(LinearProgram):
     def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
         """Add up by cluster, and take a Newton step (1), or a shorter one if the last did not help."""
         cluster, count = self._cluster(turn.active), self._cluster_count()
-        loss, gradient, hessian = (_sums(outbox[name], cluster, count) for name in ("loss", "gradient", "hessian"))
+        loss, gradient, hessian = (
+            cluster_sums(outbox[name], cluster, count) for name in ("loss", "gradient", "hessian")
+        )
         step = -(np.linalg.pinv(hessian, hermitian=True) @ gradient[:, :, None])[:, :, 0]
         size = np.linalg.norm(gradient, axis=1)
         if memory is None:
@@ -121,24 +123,13 @@ class Clustered(Pooled):
     def check(self, network: Network) -> None:
         """One cluster for every node."""
         super().check(network)
-        if len(self.clusters) != network.graph.node_count:
-            raise InputError(
-                f"Expected the cluster of each of {network.graph.node_count} nodes, got {len(self.clusters)}."
-            )
-        if min(self.clusters) < 0:
-            raise InputError(f"Expected clusters numbered from 0, got {min(self.clusters)}.")
+        check_clusters(self.clusters, network)
 
     def _cluster(self, nodes: Ints) -> Ints:
         return np.asarray(self.clusters, dtype=np.int64)[nodes]
 
     def _cluster_count(self) -> int:
         return int(max(self.clusters)) + 1
-
-
-def _sums(rows: Floats, cluster: Ints, count: int) -> Floats:
-    out = np.zeros((count, *rows.shape[1:]))
-    np.add.at(out, cluster, rows)
-    return out
 
 
 def _advance(memory: Memory, loss: Floats, step: Floats) -> Memory:
