@@ -9,7 +9,7 @@ SarcheshmehPour, Tian, Zhang, Jung: Clustered Federated Learning via Generalized
     w_i <- w_i − t_i / c_k (∇L_i(w_i) + (Dᵀg)_i),    t_i = 1 / (smoothness of L_i + 2λ Σ_j A_ij)              (2)
 
 Neighbours hear w, and nothing else; no coordinator is needed. In round k, c_k = 1 where φ is smooth (then t_i is safe
-for φ = ½‖·‖²), and c_k = √k where it is a norm: a subgradient does not fade near the solution, so steps must.
+for φ = ½‖·‖²), and c_k = √(1 + k/1000) where it is a norm: subgradients do not fade near the solution, so steps must.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Turn
 from kinfolk.site import Site
 from kinfolk.typing import Floats
 
+FADING = 1_000  # rounds after which steps for a norm begin to shrink
 SHARPNESS = 1e12  # σ at which the prox of the conjugate at σv is a subgradient at v, to rounding
 
 
@@ -64,7 +65,7 @@ class FedGD(LinearProgram):
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1) and (2)."""
         slope = site.bound(self.loss).gradient(state.w) + self._pull(site, state.w, inbox["w"])
-        fading = np.sqrt(turn.round) if self.coupling.is_norm else 1.0
+        fading = np.sqrt(1 + turn.round / FADING) if self.coupling.is_norm else 1.0
         w = state.w - self._step_sizes(site)[:, None] / fading * slope  # (2)
         return State(w), Outbox({"w": w})
 
