@@ -81,7 +81,8 @@ def test_gradient_descent_finds_what_gtv_minimisation_finds(loss):
 def test_subgradients_come_near_and_never_below_the_certified_optimum(coupling):
     network = difficult_network()
     best = fit(network, GTVMin(coupling=coupling, lam=0.05)).certificate
-    history = fit(network, FedGD(coupling=coupling, lam=0.05), rounds=5_000).history["objective"]
+    descent = FedGD(coupling=coupling, lam=0.05, step_size=0.02)
+    history = fit(network, descent, rounds=5_000, measure_every=100).history["objective"]
     assert history.min() >= best.objective - best.bound
     assert history.iloc[-1] < 1.05 * best.objective
     assert history.iloc[-1] < history.loc[100]
@@ -111,7 +112,7 @@ def test_the_start_with_the_smallest_total_loss_wins():
         np.abs(fit(network, replace(far, starts=starts), stop=None, rounds=500).models.w - truth).max()
         for starts in (1, 12)
     ]
-    assert errors[0] > 0.5
+    assert errors[0] > 0.3
     assert errors[1] < 1e-3
 
 
