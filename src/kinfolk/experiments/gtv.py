@@ -297,13 +297,14 @@ def _share_claims(medians: Any) -> list[Claim]:
 
 
 def _weaker_link(medians: Any, value: float) -> Claim:
+    """Whether ε matters, at one share or noise."""
     by_link = medians[value].unstack("ε")
     weakest, strongest = by_link.columns.min(), by_link.columns.max()
     ratio = by_link[strongest] / by_link[weakest]
     return Claim(
-        "The weaker the edge between clusters, the smaller the error",
+        f"The weaker the edge between clusters, the smaller the error, at {medians.columns.name} = {value:g}",
         bool((ratio > 1).all()),
-        f"ε = {strongest:g} against {weakest:g}: {ratio.min():.1g} to {ratio.max():.1g} times the error",
+        f"ε = {strongest:g} has {ratio.min():.2g} to {ratio.max():.2g} times the error of ε = {weakest:g}",
     )
 
 
@@ -317,6 +318,7 @@ def _noise_claims(medians: Any) -> list[Claim]:
             f"σ = {none:g} to {most:g} raises it {ratio.min():.1g} to {ratio.max():.1g} times",
         ),
         _weaker_link(medians, none),
+        _weaker_link(medians, most),
     ]
 
 
