@@ -232,13 +232,13 @@ SETTING = "Two clusters of {} nodes, averaged loss (40), φ = ‖·‖₁; the p
 
 
 def fig3(seeds: int = 5, quick: bool = False) -> Outcome:
-    """Figure 3: chain and star, no noise, by the share ρ of nodes with data."""
+    """Figure 3: chain and star, no noise, by the share ρ with data."""
     shares = (0.6, 1.0) if quick else (0.2, 0.4, 0.6, 0.8, 1.0)
     return _sweep("gtv-fig3", "Figure 3: median MSE (41), no noise", "ρ", shares, seeds, quick)
 
 
 def fig4(seeds: int = 5, quick: bool = False) -> Outcome:
-    """Figure 4: chain and star with data at 6 of 10 nodes, by the noise σ."""
+    """Figure 4: chain and star, data at 6 of 10 nodes, by the noise σ."""
     noises = (0.0, 1.0) if quick else (0.0, 0.01, 0.1, 1.0)
     return _sweep("gtv-fig4", "Figure 4: median MSE (41), ρ = 0.6", "σ", noises, seeds, quick)
 
