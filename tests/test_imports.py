@@ -12,7 +12,7 @@ ROOT = Path(kinfolk.__file__).parent
 ORDER = [
     "typing", "checks", "graph", "graphs", "data", "network", "site", "kernels", "bound", "losses", "couplings",
     "models", "program", "certify", "recovery", "direct", "algorithms", "engines", "progress", "run", "selection",
-    "datasets", "testing", "demo", "cli",
+    "datasets", "experiments", "testing", "demo", "cli",
 ]  # fmt: skip
 
 

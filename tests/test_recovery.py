@@ -19,7 +19,7 @@ from kinfolk import (
     fit,
     graphs,
 )
-from kinfolk.recovery import _Inside, constant_above, found_clusters, recovery, undeliverable
+from kinfolk.recovery import _Inside, constant_above, found_clusters, guaranteed_recovery, undeliverable
 
 NORMS = [EuclideanNorm(), AbsoluteNorm()]
 norms = pytest.mark.parametrize("coupling", NORMS, ids=lambda c: type(c).__name__)
@@ -66,7 +66,7 @@ def holds_by_brute_force(network, cluster, lam):
 def test_condition_and_its_range_agree_with_brute_force(seed, coupling):
     network, planted = varied_network(seed)
     for lam in 10.0 ** np.random.default_rng(seed).uniform(-4, 2, size=4):
-        found = recovery(network, planted, lam, coupling=coupling)
+        found = guaranteed_recovery(network, planted, lam, coupling=coupling)
         for cluster in found.clusters:
             roots = holds_by_brute_force(network, cluster, lam)
             assert cluster.well_connected == any(roots)
@@ -109,7 +109,7 @@ def test_the_cases_are_of_both_kinds():
     kinds = {
         (cluster.well_connected, cluster.lam_above is None)
         for seed in range(12)
-        for cluster in recovery(*varied_network(seed), 0.05).clusters
+        for cluster in guaranteed_recovery(*varied_network(seed), 0.05).clusters
     }
     assert kinds == {(True, False), (False, True), (False, False)}
 
@@ -118,10 +118,10 @@ def test_the_cases_are_of_both_kinds():
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_guaranteed_comes_true(seed, coupling):
     network, planted = planted_network(seed, p_out=0.05, noise=0.02)
-    above = recovery(network, planted, 1.0, Squared(), coupling).lam_above
+    above = guaranteed_recovery(network, planted, 1.0, Squared(), coupling).lam_above
     assert above is not None
     for lam in (1.01 * above, 3 * above):
-        found = recovery(network, planted, lam, Squared(), coupling)
+        found = guaranteed_recovery(network, planted, lam, Squared(), coupling)
         assert found.guaranteed
         run = fit(network, GTVMin(Squared(), coupling, lam), stop=Tolerance(1e-10), rounds=50_000)
         for cluster in found.clusters:
@@ -144,7 +144,7 @@ def table_one(seed):
 def test_on_the_graph_of_table_one_no_lam_is_guaranteed(coupling):
     for seed in (0, 1, 7):
         network, planted = table_one(seed)
-        found = recovery(network, planted, 1e-2, Squared("sum"), coupling)
+        found = guaranteed_recovery(network, planted, 1e-2, Squared("sum"), coupling)
         assert found.lam_above is None
         assert "for no λ" in str(found)
         assert "sufficient, not necessary" in str(found)
@@ -159,7 +159,7 @@ def test_on_the_graph_of_table_one_no_lam_is_guaranteed(coupling):
 def test_a_single_cluster():
     network, planted = planted_network(3)
     network = network.with_graph(graphs.star(11))
-    found = recovery(network, np.zeros(11), 1.0)
+    found = guaranteed_recovery(network, np.zeros(11), 1.0)
     (cluster,) = found.clusters
     assert cluster.boundary == 0
     assert cluster.deviation == 0
@@ -168,16 +168,16 @@ def test_a_single_cluster():
     assert found.lam_above <= found.single_cluster_lam
     assert found.lam_above == pytest.approx(np.sort(cluster.delta[1:])[-1], rel=1e-8)
     assert constant_above(network).upper <= found.lam_above * (1 + 1e-8)
-    assert recovery(network, planted, 1.0).single_cluster_lam is None
+    assert guaranteed_recovery(network, planted, 1.0).single_cluster_lam is None
 
 
 def test_lone_nodes_and_clusters_in_pieces():
     x = np.ones((1, 1))
     network = Network(graphs.edgeless(3), [(x, [1.0]), (x, [2.0]), None])
-    alone = recovery(network, ["a", "b", "c"], 0.5)
+    alone = guaranteed_recovery(network, ["a", "b", "c"], 0.5)
     assert alone.guaranteed
     assert alone.lam_above == 0
-    in_pieces = recovery(network, ["a", "a", "b"], 0.5)
+    in_pieces = guaranteed_recovery(network, ["a", "a", "b"], 0.5)
     assert in_pieces.lam_above is None
     assert not in_pieces.guaranteed
     assert constant_above(network) == constant_above(network, coupling=AbsoluteNorm())
@@ -188,17 +188,17 @@ def test_without_strong_convexity_there_is_no_guarantee():
     rng = np.random.default_rng(0)
     data = [(rng.normal(size=(6, 2)), rng.integers(0, 2, size=6).astype(float)) for _ in range(6)]
     network = Network(graphs.chain(6), data)
-    plain = recovery(network, [0, 0, 0, 1, 1, 1], 1.0, Logistic())
+    plain = guaranteed_recovery(network, [0, 0, 0, 1, 1, 1], 1.0, Logistic())
     assert plain.lam_above is None
     assert "strongly convex" in str(plain)
-    assert recovery(network, [0] * 6, 1.0, Logistic()).lam_above is not None
-    ridged = recovery(network, [0, 0, 0, 1, 1, 1], 1.0, Logistic(ridge=0.5))
+    assert guaranteed_recovery(network, [0] * 6, 1.0, Logistic()).lam_above is not None
+    ridged = guaranteed_recovery(network, [0, 0, 0, 1, 1, 1], 1.0, Logistic(ridge=0.5))
     assert ridged.clusters[0].alpha == pytest.approx(1.5)
 
 
 def test_constants_in_the_absolute_norm_are_safe():
     network, planted = planted_network(1, width=4)
-    found = recovery(network, planted, 1.0, coupling=AbsoluteNorm())
+    found = guaranteed_recovery(network, planted, 1.0, coupling=AbsoluteNorm())
     bound = network.site.bound(Squared())
     hessians = bound.hessian(np.zeros((11, 4)))
     v = np.random.default_rng(0).normal(size=(2_000, 4))
@@ -311,9 +311,12 @@ def test_nodes_without_a_model_stand_alone():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda n: recovery(n, [0] * 11, 0.0), "'lam' parameter of recovery must be a number > 0"),
-        (lambda n: recovery(n, [0] * 3, 1.0), "Expected the cluster of each of the 11 nodes"),
-        (lambda n: recovery(n, [0] * 11, 1.0, coupling=SquaredNorm()), "Expected a coupling among"),
+        (
+            lambda n: guaranteed_recovery(n, [0] * 11, 0.0),
+            "'lam' parameter of guaranteed_recovery must be a number > 0",
+        ),
+        (lambda n: guaranteed_recovery(n, [0] * 3, 1.0), "Expected the cluster of each of the 11 nodes"),
+        (lambda n: guaranteed_recovery(n, [0] * 11, 1.0, coupling=SquaredNorm()), "Expected a coupling among"),
         (lambda n: constant_above(n, coupling=SquaredNorm()), "Expected a coupling among"),
         (lambda n: constant_above(n, Logistic()), "Expected 0 or 1 as labels"),
         (lambda n: found_clusters(fit(n, Pooled()), tolerance=-1.0), "'tolerance' parameter of found_clusters"),

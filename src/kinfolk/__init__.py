@@ -9,7 +9,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from kinfolk import datasets, graphs, testing
-    from kinfolk.algorithms import Clustered, FedAvg, GTVMin, Local, Pooled
+    from kinfolk.algorithms import IFCA, Clustered, FedAvg, FedGD, Given, GTVMin, Local, OneOf, Pooled, Uniform
     from kinfolk.checks import InputError
     from kinfolk.couplings import AbsoluteNorm, EuclideanNorm, MaximumNorm, PNorm, QuadraticForm, SquaredNorm
     from kinfolk.data import Data
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from kinfolk.graph import Graph
     from kinfolk.losses import Huber, Logistic, Poisson, Squared
     from kinfolk.network import Network
+    from kinfolk.recovery import constant_above, found_clusters, guaranteed_recovery
     from kinfolk.run import Run, Tolerance, fit
 
 # Where each public name lives. Imported on first use, so that ``import kinfolk`` and ``kinfolk --help`` are quick.
 _HOMES = {
-    "algorithms": ["Clustered", "FedAvg", "GTVMin", "Local", "Pooled"],
+    "algorithms": ["IFCA", "Clustered", "FedAvg", "FedGD", "GTVMin", "Given", "Local", "OneOf", "Pooled", "Uniform"],
     "checks": ["InputError"],
     "couplings": ["AbsoluteNorm", "EuclideanNorm", "MaximumNorm", "PNorm", "QuadraticForm", "SquaredNorm"],
     "data": ["Data"],
@@ -29,6 +30,7 @@ _HOMES = {
     "graph": ["Graph"],
     "losses": ["Huber", "Logistic", "Poisson", "Squared"],
     "network": ["Network"],
+    "recovery": ["constant_above", "found_clusters", "guaranteed_recovery"],
     "run": ["Run", "Tolerance", "fit"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -39,6 +39,33 @@ def demo(
 
 
 @app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="Which table or figure; --list shows the names.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the CSV and the PNG.")] = Path("out"),
+    seeds: Annotated[int, typer.Option(min=1, help="Number of random networks.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller setting, in seconds.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show what can be reproduced.")] = False,
+) -> None:
+    """Reproduce a table or a figure of a paper, and say which of its claims hold."""
+    from rich.console import Console
+
+    from kinfolk.checks import InputError
+    from kinfolk.experiments import EXPERIMENTS, find
+
+    if list_:
+        for known, experiment in EXPERIMENTS.items():
+            print(f"{known:<12} {(experiment.__doc__ or '').strip()}")
+        return
+    try:
+        outcome = find(name or "")(seeds=seeds, quick=quick)
+        outcome.show(Console())
+        print("Written: " + ", ".join(map(str, outcome.write(out))))
+    except InputError as error:
+        print(f"kinfolk: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     import kinfolk

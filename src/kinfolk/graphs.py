@@ -124,6 +124,22 @@ def star(node_count: int) -> Graph:
     return Graph(node_count, np.stack([np.zeros_like(leaves), leaves], axis=1))
 
 
+def double_star(node_count: int, *, weak_link: float = 1.0) -> Graph:
+    """Two stars of equal size with weights 1; the link between their centres has weight ``weak_link`` (0 cuts it).
+
+    >>> double_star(6, weak_link=0.1).to_frame().values.tolist()
+    [[0.0, 1.0, 1.0], [0.0, 2.0, 1.0], [0.0, 3.0, 0.1], [3.0, 4.0, 1.0], [3.0, 5.0, 1.0]]
+    """
+    check_value("node_count", "double_star", node_count, Annotated[int, AtLeast(2)])
+    check_value("weak_link", "double_star", weak_link, Annotated[float, AtLeast(0)])
+    other = node_count // 2
+    leaves = np.r_[1:other, other + 1 : node_count]
+    ends = np.stack([np.where(leaves < other, 0, other), leaves], axis=1)
+    ends = np.concatenate([ends, [[0, other]]])
+    weights = np.r_[np.ones(len(leaves)), weak_link]
+    return Graph(node_count, ends[weights > 0], weights[weights > 0])
+
+
 def complete(node_count: int) -> Graph:
     """Every pair joined.
 

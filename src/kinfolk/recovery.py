@@ -166,7 +166,7 @@ class ConstantAbove:
 # ---------------------------------------------------------------------- what a user calls
 
 
-def recovery(
+def guaranteed_recovery(
     network: Network,
     partition: Sequence[Hashable],
     lam: float,
@@ -186,13 +186,13 @@ def recovery(
     >>> graph, planted = graphs.stochastic_block([6, 6], 1.0, 0.02, seed=4)
     >>> x = np.ones((1, 1))
     >>> network = Network(graph, [(x, [2.0 * cluster + 0.01 * (node % 2)]) for node, cluster in enumerate(planted)])
-    >>> found = recovery(network, planted, lam=0.1)
+    >>> found = guaranteed_recovery(network, planted, lam=0.1)
     >>> print(found)
     At λ = 0.1 the solution is guaranteed to be constant on each of the 2 clusters, ...
-    >>> found.guaranteed, recovery(network, planted, lam=1e-4).guaranteed
+    >>> found.guaranteed, guaranteed_recovery(network, planted, lam=1e-4).guaranteed
     (True, False)
     """
-    check_value("lam", "recovery", lam, Annotated[float, Positive()])
+    check_value("lam", "guaranteed_recovery", lam, Annotated[float, Positive()])
     geometry = _geometry_of(coupling)
     labels, cluster = _as_clusters(partition, network.graph.node_count)
     bound = _bound(network, loss)

@@ -2,7 +2,9 @@
 
 from kinfolk.algorithms.clustered import Clustered, Pooled
 from kinfolk.algorithms.fedavg import FedAvg
+from kinfolk.algorithms.fedgd import FedGD
 from kinfolk.algorithms.gtvmin import GTVMin
+from kinfolk.algorithms.ifca import IFCA, Given, OneOf, Uniform
 from kinfolk.algorithms.local import Local
 
-__all__ = ["Clustered", "FedAvg", "GTVMin", "Local", "Pooled"]
+__all__ = ["IFCA", "Clustered", "FedAvg", "FedGD", "GTVMin", "Given", "Local", "OneOf", "Pooled", "Uniform"]

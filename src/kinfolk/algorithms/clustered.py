@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kinfolk.algorithms.averaging import check_clusters, cluster_sums
 from kinfolk.algorithms.linear import LinearProgram, ratio
 from kinfolk.bound import solve_symmetric
-from kinfolk.checks import InputError, listing
 from kinfolk.losses import Loss, Squared
 from kinfolk.network import Network
 from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Reply, Turn
@@ -96,7 +96,9 @@ class Pooled(LinearProgram):
         if "zero" in outbox:
             memory = _first_memory(outbox, cluster, count)
         fresh = ~memory.heard[turn.active]
-        sums = {name: memory.sums[name] + _sums(outbox[name][fresh], cluster[fresh], count) for name in memory.sums}
+        sums = {
+            name: memory.sums[name] + cluster_sums(outbox[name][fresh], cluster[fresh], count) for name in memory.sums
+        }
         heard = memory.heard.copy()
         heard[turn.active] = True
         memory = memory._replace(heard=heard, sums=sums)
@@ -130,17 +132,7 @@ class Clustered(Pooled):
     def check(self, network: Network) -> None:
         """One cluster for every node."""
         super().check(network)
-        if len(self.clusters) != network.graph.node_count:
-            raise InputError(
-                f"Expected the cluster of each of {network.graph.node_count} nodes, got {len(self.clusters)}."
-            )
-        if not all(isinstance(k, int | np.integer) and k >= 0 for k in self.clusters):
-            raise InputError(f"Expected clusters as whole numbers from 0, got {listing(self.clusters)}.")
-        empty = np.flatnonzero(np.bincount(self.clusters, network.data.sizes) == 0)
-        if len(empty):
-            raise InputError(
-                f"Expected data in every cluster, got none in cluster {empty[0]}: merge it or leave it out."
-            )
+        check_clusters(self.clusters, network)
 
     def _cluster(self, nodes: Ints) -> Ints:
         return np.asarray(self.clusters, dtype=np.int64)[nodes]
@@ -149,18 +141,12 @@ class Clustered(Pooled):
         return int(max(self.clusters)) + 1
 
 
-def _sums(rows: Floats, cluster: Ints, count: int) -> Floats:
-    out = np.zeros((count, *rows.shape[1:]))
-    np.add.at(out, cluster, rows)
-    return out
-
-
 def _first_memory(outbox: Arrays, cluster: Ints, count: int) -> Memory:
     """All nodes of a cluster start from the same parameters."""
     w = np.zeros((count, outbox["w"].shape[1]))
     w[cluster] = outbox["w"]
     nothing = {name: np.zeros((count, *outbox[name].shape[1:])) for name in ("loss", "gradient", "hessian")}
-    resting = np.linalg.norm(_sums(outbox["zero"], cluster, count), axis=1)
+    resting = np.linalg.norm(cluster_sums(outbox["zero"], cluster, count), axis=1)
     nobody, never = np.zeros(len(cluster), dtype=bool), np.full(count, np.inf)
     return Memory(w, nobody, nothing, w, never, np.zeros_like(w), np.ones(count), never, resting)
 

@@ -1,4 +1,4 @@
-"""FedAvg: one model for all, by averaging.
+"""FedAvg: one model for all, or one for every known cluster, by averaging.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from
 Decentralized Data (2017).
@@ -10,28 +10,28 @@ target is min_w Σ_i L_i(w). In a round every node present starts from the commo
     says ∇F_i(w),                the coordinator:  w <- w − t Σ q_i ∇F_i(w) / Σ q_i                        (gradients)
 
 Sums run over those who spoke. With one local step and everybody present the two are the same, and converge to the
-pooled model; with more local steps the average of models settles elsewhere when nodes differ.
+pooled model; with more local steps the average of models settles elsewhere when nodes differ. Where ``clusters`` are
+known, the same happens within each of them (FedAvgC of the GTV paper).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kinfolk.algorithms.linear import LinearProgram, ratio
-from kinfolk.checks import AtLeast, InputError, Positive
-from kinfolk.losses import Loss, Squared
+from kinfolk.algorithms.averaging import Averaging, check_clusters
+from kinfolk.algorithms.linear import relative_change
 from kinfolk.network import Network
 from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Reply, Turn
 from kinfolk.site import Site
-from kinfolk.typing import Floats
+from kinfolk.typing import Floats, Ints
 
 
 class State(NamedTuple):
-    """The common parameters, as each node last heard them."""
+    """The parameters of the own cluster, as each node last heard them."""
 
     w: PerNode  # (nodes, parameters)
 
@@ -39,37 +39,38 @@ class State(NamedTuple):
 class Memory(NamedTuple):
     """What the coordinator keeps."""
 
-    w: Floats  # (parameters,)
-    step: float
+    w: Floats  # (clusters, parameters)
+    step: Floats  # (clusters,)
     change: float  # relative change of w in the last round
 
 
 @dataclass(frozen=True)
-class FedAvg(LinearProgram):
-    """One model for all, by averaging models or gradients.
+class FedAvg(Averaging):
+    """One model for all, or for every cluster, by averaging models or gradients.
 
     ``step_size`` None takes 1 / (largest curvature of any F_i), which is safe whoever takes part.
-    The residual is the relative change of the common model in a round.
+    ``clusters`` gives the cluster of every node, numbered from 0, in node order; None puts all into one.
+    The residual is the relative change of the models in a round.
 
     >>> from kinfolk import Network, fit, graphs
     >>> network = Network(graphs.edgeless(2), [([[1.0]], [1.0]), ([[1.0]], [3.0])])
     >>> fit(network, FedAvg(average="gradients")).models.w.round(4).tolist()
     [[2.0], [2.0]]
+    >>> fit(network, FedAvg(clusters=(0, 1))).models.w.round(4).tolist()
+    [[1.0], [3.0]]
     """
 
-    loss: Loss = Squared()
-    average: Literal["models", "gradients"] = "models"
-    local_steps: Annotated[int, AtLeast(1)] = 1
-    step_size: Annotated[float, Positive()] | None = None
+    clusters: tuple[int, ...] | None = None
 
     def check(self, network: Network) -> None:
-        """A step size where the curvature of the loss has no bound."""
+        """One cluster for every node."""
         super().check(network)
-        if self.step_size is None and not np.isfinite(self.loss.most_curvature):
-            raise InputError(
-                f"The 'step_size' parameter of FedAvg must be a number > 0 for {type(self.loss).__name__}, whose "
-                "curvature has no bound. Got None instead."
-            )
+        if self.clusters is not None:
+            check_clusters(self.clusters, network)
+
+    def _cluster(self, nodes: Ints) -> Ints:
+        everyone = np.zeros(len(nodes), dtype=np.int64)
+        return everyone if self.clusters is None else np.asarray(self.clusters, dtype=np.int64)[nodes]
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """Start at zero."""
@@ -77,50 +78,30 @@ class FedAvg(LinearProgram):
 
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
         """Go on from a state; the coordinator learns how curved the losses are."""
-        share = self._share(site)
-        curvature = site.bound(self.loss).smoothness / np.maximum(share, 1.0)
-        return state, Outbox(coordinator={"w": state.w, "share": share, "curvature": curvature})
+        return state, Outbox(coordinator=self.introduction(site))
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """Take the common model, and say the gradient there or the model after some steps of one's own."""
-        w = np.repeat(inbox.to_all["w"][None], site.node_count, axis=0)
-        share = self._share(site)
-        mean_loss = 1.0 / np.maximum(share, 1.0)[:, None]
-        bound = site.bound(self.loss)
-        if self.average == "gradients":
-            said = bound.gradient(w) * mean_loss
-        else:
-            said = w.copy()
-            for _ in range(self.local_steps):
-                said -= inbox.to_all["step"] * bound.gradient(said) * mean_loss
-        return State(w), Outbox(coordinator={"w": said, "share": share})
-
-    def _share(self, site: Site) -> Floats:
-        """q_i: how much a node counts."""
-        return site.data.sizes.astype(float) if self.loss.reduction == "sum" else (site.data.sizes > 0).astype(float)
+        cluster = self._cluster(site.nodes)
+        w = inbox.to_all["w"][cluster]
+        said = self.local_work(site, w, inbox.to_all["step"][cluster, None])
+        return State(w), Outbox(coordinator={"w": said, "share": self.share(site)})
 
     def start(self, turn: Turn, before: Memory | None = None) -> Memory | None:
-        """Nothing is known before the first words; a changed problem goes on from the same model."""
+        """Nothing is known before the first words; a changed problem goes on from the same models."""
         return before
 
     def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
-        """Average what was said; nodes without data do not count."""
-        share = outbox["share"]
+        """Average what was said, cluster by cluster; nodes without data do not count."""
+        share, cluster = outbox["share"], self._cluster(turn.active)
         if "curvature" in outbox:
-            w = np.zeros(outbox["w"].shape[1]) if memory is None else memory.w
-            memory = Memory(w, self._first_step(outbox["curvature"]), np.inf)
+            count = int(cluster.max()) + 1
+            w = np.zeros((count, outbox["w"].shape[1])) if memory is None else memory.w
+            memory = Memory(w, self.steps(outbox["curvature"], cluster, count), np.inf)
         elif share.sum() > 0:
-            mean = share @ outbox["w"] / share.sum()
-            w = mean if self.average == "models" else memory.w - memory.step * mean
-            change = ratio(float(np.linalg.norm(w - memory.w)), float(np.linalg.norm(w)))
-            memory = memory._replace(w=w, change=change)
+            w = self.averaged(memory.w, memory.step, outbox["w"], share, cluster)
+            memory = memory._replace(w=w, change=relative_change(w, memory.w))
         return memory, Reply(to_all={name: np.asarray(value) for name, value in memory._asdict().items()})
-
-    def _first_step(self, curvature: Floats) -> float:
-        if self.step_size is not None:
-            return self.step_size
-        steepest = curvature.max()
-        return float(1.0 / steepest) if steepest > 0 else 1.0
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Loss of the model last heard, and how far the coordinator has moved it since."""

@@ -60,3 +60,8 @@ def ratio(part: float, whole: float) -> float:
 def gradient_summary(totals: Mapping[str, float]) -> dict[str, float]:
     """Objective Σ L_i, and the size of the gradient against its size at zero."""
     return {"objective": totals["loss"], "residual": ratio(np.sqrt(totals["size"]), np.sqrt(totals["start"]))}
+
+
+def relative_change(new: Floats, old: Floats) -> float:
+    """‖new − old‖ / ‖new‖: the residual of programs that only know how far they have moved."""
+    return ratio(float(np.linalg.norm(new - old)), float(np.linalg.norm(new)))

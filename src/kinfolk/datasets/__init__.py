@@ -1,5 +1,15 @@
-"""Data sets: real ones that come with the package."""
+"""Data sets: real ones that come with the package, and the synthetic ones of the papers."""
 
 from kinfolk.datasets.builtin import Dataset, load_us_counties
+from kinfolk.datasets.synthetic import (
+    Synthetic,
+    block_regression,
+    chain_regression,
+    clustered_regression,
+    star_regression,
+)
 
-__all__ = ["Dataset", "load_us_counties"]
+__all__ = [
+    "Dataset", "Synthetic", "block_regression", "chain_regression", "clustered_regression", "load_us_counties",
+    "star_regression",
+]  # fmt: skip

@@ -1,0 +1,174 @@
+"""IFCA: K models, and every node takes the one that fits it best.
+
+Ghosh, Chung, Yin, Ramchandran: An Efficient Framework for Clustered Federated Learning (2020), Algorithm 1.
+
+The target is  min over w_1 .. w_K of  Σ_i min_k L_i(w_k),  with L_i = q_i F_i as in FedAvg; it is not convex, and where
+a run ends depends on where it starts. In a round every node present hears w_1 .. w_K and
+
+    k_i <- argmin_k L_i(w_k)                                                                                  (1)
+    says k_i and ∇F_i(w_{k_i}), or the model after ``local_steps`` steps from w_{k_i};
+    the coordinator averages for each k over the nodes that picked it, as FedAvg does                         (2)
+
+A model that nobody picks stays where it is. Several starts run side by side; the one with the smallest sum of the
+losses that nodes last said wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from kinfolk.algorithms.averaging import Averaging
+from kinfolk.algorithms.linear import relative_change
+from kinfolk.checks import AtLeast, InputError
+from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Reply, Turn
+from kinfolk.site import Site
+from kinfolk.typing import Floats, Ints
+
+INITIAL = 3  # keys the draw of the first models
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Start with entries drawn uniformly between ``low`` and ``high``."""
+
+    low: float
+    high: float
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+        """(starts, models, parameters)."""
+        return rng.uniform(self.low, self.high, shape)
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Start with entries drawn from a few ``values``, all equally likely."""
+
+    values: tuple[float, ...]
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+        """(starts, models, parameters)."""
+        return rng.choice(np.asarray(self.values, dtype=np.float64), shape)
+
+
+@dataclass(frozen=True)
+class Given:
+    """Start from these models, one row each."""
+
+    centres: tuple[tuple[float, ...], ...]
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+        """(starts, models, parameters)."""
+        centres = np.asarray(self.centres, dtype=np.float64)
+        if centres.shape != shape[1:]:
+            raise InputError(f"Expected centres of shape {shape[1:]} for IFCA to start from, got {centres.shape}.")
+        return np.broadcast_to(centres, shape).copy()
+
+
+class State(NamedTuple):
+    """The model picked last, in the start that leads."""
+
+    w: PerNode  # (nodes, parameters)
+
+
+class Memory(NamedTuple):
+    """What the coordinator keeps."""
+
+    w: Floats  # (starts, models, parameters)
+    step: float
+    loss: Floats  # (nodes, starts) as each node last said
+    change: float  # relative change of the leading models in the last round
+
+    @property
+    def leader(self) -> int:
+        """The start with the smallest total loss."""
+        return int(self.loss.sum(axis=0).argmin())
+
+
+@dataclass(frozen=True)
+class IFCA(Averaging):
+    """One model for each of ``model_count`` clusters, which the nodes find by picking the model that fits best.
+
+    Parameters
+    ----------
+    loss, average, local_steps : as in ``FedAvg``.
+    step_size : t; None takes 1 / (largest curvature of any F_i).
+    model_count : K, which the method has to be told.
+    initial : where models start: ``Uniform(low, high)``, ``OneOf(values)`` or ``Given(centres)``. What comes out
+        depends on it, so there is no default.
+    starts : number of starts; the one with the smallest total loss wins.
+
+    >>> from kinfolk import Network, fit, graphs
+    >>> x = [[1.0]]
+    >>> network = Network(graphs.edgeless(3), [(x, [1.0]), (x, [1.2]), (x, [5.0])])
+    >>> fit(network, IFCA(model_count=2, initial=Given(((0.0,), (9.0,))))).models.w.round(3).tolist()
+    [[1.1], [1.1], [5.0]]
+    """
+
+    model_count: Annotated[int, AtLeast(1)] = field(kw_only=True)
+    initial: Uniform | OneOf | Given = field(kw_only=True)
+    starts: Annotated[int, AtLeast(1)] = 1
+
+    def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
+        """No model yet; the coordinator learns how curved the losses are."""
+        said = self.introduction(site)
+        return State(said["w"]), Outbox(coordinator=said)
+
+    def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
+        """Pick (1), and work on what was picked, in every start."""
+        models = inbox.to_all["w"]
+        picked, loss = self._pick(site, models)
+        mine = models[np.arange(len(models)), picked]  # (nodes, starts, parameters)
+        work = [self.local_work(site, mine[:, s], inbox.to_all["step"]) for s in range(len(models))]
+        said = {"w": np.stack(work, axis=1), "picked": picked, "loss": loss, "share": self.share(site)}
+        return State(mine[:, inbox.to_all["leader"]]), Outbox(coordinator=said)
+
+    def _pick(self, site: Site, models: Floats) -> tuple[Ints, Floats]:
+        """(1): the model of every node and its loss there, (nodes, starts)."""
+        bound = site.bound(self.loss)
+        every = models.reshape(-1, models.shape[-1])
+        values = [bound.value(np.broadcast_to(w, (site.node_count, len(w)))) for w in every]
+        loss = np.stack(values, axis=1).reshape(site.node_count, *models.shape[:2])
+        return loss.argmin(axis=2), loss.min(axis=2)
+
+    def start(self, turn: Turn, before: Memory | None = None) -> None:
+        """Nothing is known before the first words."""
+
+    def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
+        """Average by model what its pickers said (2), in every start."""
+        if memory is None:
+            memory = self._first(outbox, turn)
+        else:
+            loss = memory.loss.copy()
+            loss[turn.active] = outbox["loss"]
+            memory = memory._replace(loss=loss)
+            leader = memory.leader
+            step = np.full(self.model_count, memory.step)
+            w = np.stack([
+                self.averaged(memory.w[s], step, outbox["w"][:, s], outbox["share"], outbox["picked"][:, s])
+                for s in range(self.starts)
+            ])  # fmt: skip
+            memory = memory._replace(w=w, change=relative_change(w[leader], memory.w[leader]))
+        said = {"w": memory.w, "step": memory.step, "leader": memory.leader, "change": memory.change}
+        return memory, Reply(to_all={name: np.asarray(value) for name, value in said.items()})
+
+    def _first(self, outbox: Arrays, turn: Turn) -> Memory:
+        """K models for every start, and a step size that is safe whoever picks what."""
+        count, width = outbox["w"].shape
+        rng = np.random.default_rng([INITIAL, turn.seed])
+        w = self.initial.draw(rng, (self.starts, self.model_count, width))
+        steepest = float(outbox["curvature"].max())
+        step = self.step_size or (1.0 / steepest if steepest > 0 else 1.0)
+        return Memory(w, step, np.zeros((count, self.starts)), np.inf)
+
+    def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
+        """Loss of the model picked last, and how far the coordinator has moved the models since."""
+        one = np.ones(site.node_count)
+        return {"loss": site.bound(self.loss).value(state.w), "change": one * inbox.to_all["change"], "nodes": one}
+
+    def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
+        """Objective Σ L_i, and the relative change of the models."""
+        return {"objective": totals["loss"], "residual": totals["change"] / totals["nodes"]}

@@ -1,0 +1,29 @@
+"""The tables and figures of the papers, as functions that return data frames.
+
+>>> print(*EXPERIMENTS)
+gtv-table1 gtv-fig2 gtv-fig3 gtv-fig4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kinfolk.checks import InputError
+from kinfolk.experiments import gtv
+from kinfolk.experiments.outcome import Claim, Outcome
+
+EXPERIMENTS: Mapping[str, Callable[..., Outcome]] = {
+    "gtv-table1": gtv.table1,
+    "gtv-fig2": gtv.fig2,
+    "gtv-fig3": gtv.fig3,
+    "gtv-fig4": gtv.fig4,
+}
+
+__all__ = ["EXPERIMENTS", "Claim", "Outcome", "find"]
+
+
+def find(name: str) -> Callable[..., Outcome]:
+    """The experiment of that name."""
+    if name not in EXPERIMENTS:
+        raise InputError(f"Expected one of {', '.join(EXPERIMENTS)}, got {name!r}.")
+    return EXPERIMENTS[name]

@@ -1,0 +1,113 @@
+"""The paper's tables and figures, in their quick settings, against what the paper prints and what theory says."""
+
+import re
+
+import numpy as np
+import pandas
+import pytest
+from typer.testing import CliRunner
+
+from kinfolk import InputError, graphs
+from kinfolk.cli import app
+from kinfolk.datasets import block_regression, chain_regression, clustered_regression, star_regression
+from kinfolk.experiments import EXPERIMENTS, find, gtv
+from kinfolk.testing import check_graph
+
+
+def verdicts(outcome):
+    return {claim.text: claim.holds for claim in outcome.claims}
+
+
+def test_table_1():
+    outcome = gtv.table1(quick=True)
+    mse = outcome.table.set_index("method")["median"]
+    assert 1e-5 <= mse["GTVMin, summed, ‖·‖₁"] <= 2.1e-5  # the paper prints 1.42e-5
+    assert mse["GTVMin, averaged, ‖·‖₂"] == pytest.approx(2.5e-5, rel=0.4)
+    assert 2.5 < mse["FedAvg"] < 4.5  # the paper prints 2.86
+    assert mse["IFCA, start {0, ½}"] < 2e-7
+    assert mse["IFCA, start {0, 5}"] > 1  # a start ten times too large
+    assert mse["FedAvgC (clusters known)"] == pytest.approx(mse["Oracle (clusters known)"], rel=0.01)
+    assert mse["Oracle (clusters known)"] == pytest.approx(1.1e-7, rel=0.2)
+    assert mse["FedGD, 900 rounds"] < mse["FedGD, 300 rounds"]
+    held = verdicts(outcome)
+    assert held["Nodes of a cluster get the same model (36)"]
+    assert held["The deviation from the oracle obeys (37)"]
+    assert not held["Condition (35) holds where clusters are recovered"]
+    assert not held["Algorithm 1 is better than IFCA started in {0, 1}"]
+
+
+def test_both_sides_of_35_on_a_graph_worked_out_by_hand():
+    # A triangle with one edge out, of weight 2, at its first node; β/α = ½ everywhere.
+    left, right = gtv._condition_35(np.array([2.0, 0.0, 0.0]), np.array([2.0, 2.0, 2.0]), np.full(3, 0.5))
+    assert (left, right) == (2.0, 2.0)  # without the first node: (0 + ½·2) + (0 + ½·2)
+
+
+def test_figure_2():
+    table = gtv.fig2(quick=True).table.set_index("method")
+    assert (table.loc["GTVMin"] < 1e-4).all()
+    assert (table.loc["FedAvgC"] < table.loc["GTVMin"]).all()
+    assert (table.loc["FedAvg"] > 1).all()
+
+
+def test_figure_3():
+    share = gtv.fig3(quick=True)
+    assert all(verdicts(share).values()), share.claims
+    # Without noise, pooled clusters are pulled towards each other: the error grows as (λε)².
+    error = share.table.set_index(["graph", "λ", "ε"])["ρ = 1"]["star"]
+    assert error[0.1, 0.5] / error[0.01, 0.5] == pytest.approx(100, rel=0.05)
+    assert error[0.1, 0.5] / error[0.1, 0.01] == pytest.approx(2500, rel=0.05)
+
+
+def test_the_problem_of_table_1():
+    problem = block_regression()
+    assert problem.network.graph.node_count == 200
+    assert problem.network.data.X.shape == (2_000, 100)
+    assert set(np.unique(problem.truth)) == {0.0, 0.5}
+    X, y = problem.network.data[7]
+    assert np.abs(X @ problem.truth[7] - y).std() == pytest.approx(1e-3, rel=0.5)
+    assert problem.error(problem.truth + 0.1) == pytest.approx(1.0)  # summed over the 100 features
+    np.testing.assert_array_equal(problem.truth, block_regression().truth)
+
+
+@pytest.mark.parametrize("make", [chain_regression, star_regression])
+def test_chain_and_star(make):
+    problem = make(10, link=0.25, share=0.55, seed=3)
+    graph = problem.network.graph
+    across = problem.cluster[graph.head] != problem.cluster[graph.tail]
+    assert graph.weights[across].tolist() == [0.25]
+    assert (graph.weights[~across] == 1).all()
+    assert graph.edge_count == 19
+    assert (problem.network.data.sizes > 0).sum() == 11
+    check_graph(graph)
+    assert make(10, link=0.0).network.graph.components.max() == 1
+
+
+def test_bad_input_is_a_sentence():
+    with pytest.raises(InputError, match="The 'share' parameter of clustered_regression must be a number in"):
+        clustered_regression(graphs.chain(2), np.array([0, 1]), share=0.0)
+    with pytest.raises(InputError, match="The 'node_count' parameter of double_star must be a whole number ≥ 2"):
+        graphs.double_star(1)
+    with pytest.raises(InputError, match="Expected one of gtv-table1, gtv-fig2, gtv-fig3, gtv-fig4, got 'fig1'"):
+        find("fig1")
+
+
+def test_figure_4_from_the_command_line(tmp_path):
+    options = ["reproduce", "gtv-fig4", "--quick", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, options, env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.output
+    shown, written = result.output.split("Written: ")
+    assert max(map(len, shown.splitlines())) <= 80
+    assert re.search(r"^holds The more noise, the larger the error", shown, re.M)
+    assert re.search(r"^fails The weaker the edge between clusters, the smaller the error, at σ = 1", shown, re.M)
+    assert str(tmp_path / "gtv-fig4.csv") in written
+    runs = pandas.read_csv(tmp_path / "gtv-fig4.csv")
+    assert set(runs.columns) == {"graph", "λ", "ε", "σ", "seed", "mse"}
+    assert (tmp_path / "gtv-fig4.png").stat().st_size > 10_000
+
+
+def test_names_are_listed_and_unknown_ones_refused():
+    listed = CliRunner().invoke(app, ["reproduce", "--list"]).output
+    assert [line.split()[0] for line in listed.splitlines()] == list(EXPERIMENTS)
+    refused = CliRunner().invoke(app, ["reproduce", "fig1"])
+    assert refused.exit_code == 1
+    assert refused.stderr.strip() == "kinfolk: Expected one of gtv-table1, gtv-fig2, gtv-fig3, gtv-fig4, got 'fig1'."
