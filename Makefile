@@ -1,9 +1,10 @@
-# make demo: the main job.  make test: lint, types, and the whole test suite.  Both do all the set-up.
+# make demo: the main job.  make test: lint, types, and the whole test suite.  make bench: speed, against rivals.
+# Each does all the set-up.
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test clean
+.PHONY: demo test bench clean
 
 demo: .venv/.demo
 	$(BIN)/kinfolk demo
@@ -13,6 +14,9 @@ test: .venv/.dev
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+
+bench: .venv/.dev
+	$(BIN)/python benchmarks/gtvmin.py
 
 .venv/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[plot]"

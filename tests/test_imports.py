@@ -10,7 +10,7 @@ import kinfolk
 ROOT = Path(kinfolk.__file__).parent
 # From the ground up: a module may import only what stands before it.
 ORDER = [
-    "typing", "checks", "graph", "graphs", "data", "network", "site", "kernels", "bound", "losses", "couplings",
+    "typing", "checks", "graph", "graphs", "data", "network", "kernels", "site", "bound", "losses", "couplings",
     "models", "program", "certify", "recovery", "direct", "algorithms", "engines", "progress", "run", "selection",
     "datasets", "experiments", "testing", "demo", "cli",
 ]  # fmt: skip

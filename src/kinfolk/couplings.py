@@ -61,8 +61,7 @@ class EuclideanNorm:
 
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Clip v to length at most weights."""
-        length = np.linalg.norm(v, axis=1)
-        return v * np.minimum(1.0, np.divide(weights, length, out=np.ones_like(length), where=length > 0))[:, None]
+        return kernels.clip_rows(np.ascontiguousarray(v), weights)
 
     def reach(self, value: Floats, width: int) -> Floats:
         """The value itself."""

@@ -73,6 +73,41 @@ def prox_quadratic(v: Floats, tau: Floats, basis: Floats, eigenvalues: Floats, l
 
 
 @njit(cache=True)
+def difference(values: Floats, head: Ints, tail: Ints) -> Floats:
+    """values[head] − values[tail], row by row."""
+    out = np.empty((len(head), values.shape[1]))
+    for e in range(len(head)):
+        for k in range(values.shape[1]):
+            out[e, k] = values[head[e], k] - values[tail[e], k]
+    return out
+
+
+@njit(cache=True)
+def along(u: Floats, sigma: Floats, change: Floats) -> Floats:
+    """u_e + σ_e change_e, without a temporary."""
+    out = np.empty_like(u)
+    for e in range(len(u)):
+        for k in range(u.shape[1]):
+            out[e, k] = u[e, k] + sigma[e] * change[e, k]
+    return out
+
+
+@njit(cache=True)
+def clip_rows(v: Floats, limit: Floats) -> Floats:
+    """Shorten every row to length at most its limit."""
+    out = np.empty_like(v)
+    for e in range(len(v)):
+        total = 0.0
+        for k in range(v.shape[1]):
+            total += v[e, k] * v[e, k]
+        length = np.sqrt(total)
+        factor = limit[e] / length if length > limit[e] else 1.0
+        for k in range(v.shape[1]):
+            out[e, k] = factor * v[e, k]
+    return out
+
+
+@njit(cache=True)
 def project_power_ball(v: Floats, radius: Floats, q: float) -> Floats:
     """Project every row on ‖u‖_q ≤ radius, 1 < q < ∞.
 

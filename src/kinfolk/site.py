@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
+from kinfolk import kernels
 from kinfolk.data import Data
 from kinfolk.network import Network
 from kinfolk.typing import Bools, Floats, Ints
@@ -74,11 +75,20 @@ class Site:
 
     def difference(self, own: Floats, heard: Floats) -> Floats:
         """D w: the value at the smaller end minus the value at the larger, per edge; zero where the edge is dead."""
-        values = np.concatenate([own, heard]) if len(heard) else own
-        change = values[self.head] - values[self.tail]
+        values = np.concatenate([own, heard]) if len(heard) else np.ascontiguousarray(own)
+        if values.ndim == 2:
+            change = kernels.difference(values, self.head, self.tail)
+        else:
+            change = values[self.head] - values[self.tail]
         if self.live is not None:
             change[~self.live] = 0.0
         return change
+
+    @cached_property
+    def missed(self) -> Floats:
+        """(own,) number of messages of neighbours that do not come this round."""
+        dead = np.zeros(len(self.head)) if self.live is None else (~self.live).astype(np.float64)
+        return self.edge_sum(dead)
 
     def carried(self, new: Floats, old: Floats) -> Floats:
         """``new`` where the edge carries, ``old`` where it is dead."""

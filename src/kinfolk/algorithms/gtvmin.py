@@ -27,6 +27,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
+from kinfolk import kernels
 from kinfolk.algorithms.linear import LinearProgram, ratio, squares
 from kinfolk.bound import BoundQuadratic
 from kinfolk.certify import Certificate, Problem, certify, scaled_conjugate
@@ -131,13 +132,14 @@ class GTVMin(LinearProgram):
         w_bar = 2 * w_new - w
         u_new = self._dual_step(site, u, site.difference(w_bar, inbox["w_bar"]), sigma)  # (1)
         said = {}
-        missed = missed + site.edge_sum(site.carried(np.zeros_like(u), np.ones_like(u))[:, 0])
+        missed = missed + site.missed
         if self.steps == "balanced" and turn.round % BALANCE_EVERY == 0:
             said = self._conditions(site, w_bar, u, u_new, sigma)
             said["moved_w"] = squares(w_new - w) / tau
             said["moved_u"] = site.at_smaller_end(squares(u_new - u) / sigma)
             said["missed"], missed = missed, np.zeros_like(missed)
-        u = site.carried(u + rho * (u_new - u), u)
+        u_new -= u
+        u = site.carried(kernels.along(u, np.full(len(u), rho), u_new), u)
         w = w + rho * (w_new - w)
         w_new = site.bound(self.loss).prox(w - tau[:, None] * site.divergence(u), tau, w_new)  # (2)
         return State(w, w_new, u, missed), Outbox({"w_bar": 2 * w_new - w}, said)
@@ -153,7 +155,7 @@ class GTVMin(LinearProgram):
         return eta / np.where(pull > 0, pull, 1.0), scales / (2 * eta)
 
     def _dual_step(self, site: Site, u: Floats, change: Floats, sigma: Floats) -> Floats:
-        return self.coupling.dual_prox(u + sigma[:, None] * change, sigma, self.lam * site.weights)
+        return self.coupling.dual_prox(kernels.along(u, sigma, change), sigma, self.lam * site.weights)
 
     def _solve(self, site: Site) -> tuple[State, Outbox]:
         """The whole problem at once."""
