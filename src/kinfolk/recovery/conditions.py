@@ -1,4 +1,4 @@
-"""Cluster recovery: when GTV minimisation finds given clusters, and which clusters a solution shows.
+"""Cluster recovery: when GTV minimisation finds given clusters.
 
 SarcheshmehPour, Tian, Zhang, Jung: Clustered Federated Learning via Generalized Total Variation Minimization
 (2023), section V. For a partition into clusters C with weighted boundary |∂C|, and φ a norm,
@@ -28,33 +28,22 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components, maximum_flow, minimum_spanning_tree
-from scipy.sparse.linalg import splu
 
 from kinfolk import kernels
 from kinfolk.bound import BoundLoss, BoundQuadratic
-from kinfolk.checks import Between, InputError, Positive, check_value, listing
+from kinfolk.checks import InputError, Positive, check_value, listing
 from kinfolk.couplings import AbsoluteNorm, Coupling, EuclideanNorm
 from kinfolk.graph import Graph
 from kinfolk.losses import Loss, Squared
 from kinfolk.network import Network
-from kinfolk.site import Site
 from kinfolk.typing import Bools, Floats, Ints
 
 if TYPE_CHECKING:
-    from kinfolk.run import Run
+    pass
+from kinfolk.recovery.flows import undeliverable
 
 PRECISION = 1e-9  # of thresholds of λ, relative
 ROUNDING = 1e-12  # of sums of floats, relative
-FLOW_BITS = 60  # of all capacities together
-PASS_BITS = 30  # of one pass: the flow code of SciPy holds 32
-REWEIGHTINGS = 60
-REWEIGHTING_PACE = 0.7  # how fast ε falls
-REWEIGHTED_GAP = 1e-3  # between the bounds, relative
-
-
-# ---------------------------------------------------------------------- what comes out
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,26 +135,6 @@ class Recovery:
         )
 
 
-@dataclass(frozen=True)
-class ConstantAbove:
-    """The smallest λ above which every solution is constant on each component lies in [lower, upper]."""
-
-    lower: float
-    upper: float
-
-    @property
-    def exact(self) -> bool:
-        """Whether both bounds agree, up to 1e-9 relative."""
-        return self.upper <= self.lower * (1 + 2 * PRECISION)
-
-    def __str__(self) -> str:
-        text = f"Above λ = {self.upper:.6g} every solution is constant on each component of the graph"
-        return f"{text}." if self.exact else f"{text}, below λ = {self.lower:.6g} none is."
-
-
-# ---------------------------------------------------------------------- what a user calls
-
-
 def guaranteed_recovery(
     network: Network,
     partition: Sequence[Hashable],
@@ -226,78 +195,6 @@ def guaranteed_recovery(
             )
         )
     return Recovery(lam, tuple(clusters), _single_cluster_lam(network, len(labels), delta))
-
-
-def constant_above(network: Network, loss: Loss = Squared(), coupling: Coupling = EuclideanNorm()) -> ConstantAbove:
-    """The smallest λ above which the solutions of GTV minimisation are constant on each component of the graph.
-
-    With g_i = ∇L_i at the pooled minimiser of its component, a constant solution needs a flow that carries g away:
-
-        λ* = min over flows u with Dᵀu = −g of  max_e ‖u_e‖_* / A_e
-           = max over potentials p of  Σ_i ⟨g_i, p_i⟩ / Σ_e A_e φ((Dp)_e)
-
-    For ``AbsoluteNorm``, or one parameter per node, every coordinate is a maximum-flow problem, and λ* is exact up to
-    1e-9. For ``EuclideanNorm`` both sides are approached by reweighted least squares: its flows and potentials are
-    feasible, so they bound λ* from above and from below, up to the rounding of sums.
-
-    >>> from kinfolk import graphs
-    >>> x = np.ones((1, 1))
-    >>> print(constant_above(Network(graphs.chain(3), [(x, [0.0]), (x, [1.0]), (x, [5.0])])))
-    Above λ = 6 every solution is constant on each component of the graph.
-    """
-    _geometry_of(coupling)
-    bound, component = _bound(network, loss), network.graph.components
-    count = int(component.max()) + 1
-    g = bound.gradient(bound.pool(component, count).minimise()[component])
-    resting = np.abs(bound.gradient_at_zero).max()
-    g = _balanced(np.where(np.abs(g) > ROUNDING * resting, g, 0.0), component, count)
-    if not g.any():
-        return ConstantAbove(0.0, 0.0)
-    if isinstance(coupling, AbsoluteNorm) or g.shape[1] == 1:
-        return _constant_above_by_flows(network.site, g)
-    return _constant_above_by_reweighting(network.site, g, component)
-
-
-def found_clusters(run: Run, tolerance: float = 1e-3) -> Ints:
-    """The clusters that a solution shows: the cluster of every node, numbered from 0.
-
-    Neighbours belong together if their parameters differ by at most ``tolerance`` times the root mean square length
-    of all parameters. Where φ is a norm, the flow between them must also lie inside its ball, by the part
-    ``tolerance`` of its radius: the optimality conditions make the ends of such an edge equal, while clusters that
-    differ, however little, saturate every edge between them. Both are asked because one edge joined in error merges
-    two clusters, and an edge missed within a cluster rarely matters. Clusters are connected; nodes without a model
-    stand alone.
-
-    >>> from kinfolk import GTVMin, fit, graphs
-    >>> x = np.ones((1, 1))
-    >>> network = Network(graphs.chain(4), [(x, [0.0]), (x, [0.2]), (x, [4.0]), (x, [4.1])])
-    >>> found_clusters(fit(network, GTVMin(lam=0.5)))
-    array([0, 0, 1, 1])
-    """
-    check_value("tolerance", "found_clusters", tolerance, Annotated[float, Between(0, 1)])
-    w = getattr(run.models, "w", None)
-    if w is None:
-        raise InputError(
-            f"Expected a run whose models have parameters, got {type(run.models).__name__}: use a linear algorithm."
-        )
-    graph = run.network.graph
-    size = np.sqrt(np.nanmean((w**2).sum(axis=1)))
-    fused = np.linalg.norm(w[graph.head] - w[graph.tail], axis=1) <= tolerance * size
-    coupling = getattr(run.algorithm, "coupling", None)
-    if coupling is not None and coupling.is_norm:
-        fused &= _inside_ball(coupling, run.state.u, run.algorithm.lam * graph.weights, tolerance)
-    ends = (graph.head[fused], graph.tail[fused])
-    joined = csr_array((np.ones(len(ends[0])), ends), shape=(graph.node_count, graph.node_count))
-    return connected_components(joined, directed=False)[1].astype(np.int64)
-
-
-def _inside_ball(coupling: Coupling, u: Floats, radius: Floats, tolerance: float) -> Bools:
-    """Whether u_e lies in its ball with the radius reduced by a part, whatever the norm: clipping leaves it."""
-    clipped = coupling.dual_prox(u, np.ones_like(radius), (1 - tolerance) * radius)
-    return (radius > 0) & (np.abs(clipped - u).max(axis=1) <= ROUNDING * radius)
-
-
-# ---------------------------------------------------------------------- what enters
 
 
 def _bound(network: Network, loss: Loss) -> BoundLoss:
@@ -404,9 +301,6 @@ def _nodes(count: int) -> str:
     return f"{count:,} node{'s' if count > 1 else ''}"
 
 
-# ---------------------------------------------------------------------- condition (35)
-
-
 @dataclass(frozen=True, eq=False)
 class _Inside:
     """A cluster on its own, nodes numbered from 0, and the two parts of its brackets: fixed_i + δ_i / λ."""
@@ -492,131 +386,3 @@ def content_above(delta: Any, leaving: Any, fixed: Any) -> Any:
     room = np.where(np.isfinite(fixed), leaving - fixed, -np.inf)
     enough = room > ROUNDING * leaving
     return np.where(enough, np.divide(np.maximum(delta, 0.0), room, out=np.zeros_like(room), where=enough), np.inf)
-
-
-# ---------------------------------------------------------------------- flows
-
-
-def undeliverable(
-    head: Ints, tail: Ints, capacity: Floats, supply: Floats, demand: Floats, strict: Bools | None = None
-) -> Bools | None:
-    """A set of nodes whose supply exceeds its demand and the capacity of the edges that leave it; None if none does.
-
-    Decided in whole numbers of 60 bits. By default rounding favours delivery. If nodes are marked ``strict`` it does
-    not: capacities are rounded down and these nodes' supply up, so that flows which arrive prove strict inequalities.
-
-    >>> undeliverable(np.array([0]), np.array([1]), np.array([1.0]), np.array([2.0, 0.0]), np.array([0.0, 2.0]))
-    array([ True, False])
-    """
-    count = len(supply)
-    # Units are powers of two: multiplying by them is exact, and so is the comparison of sums.
-    shift = FLOW_BITS - int(np.frexp(2 * capacity.sum() + supply.sum() + demand.sum())[1])
-    sent, carried, taken = (np.ldexp(values, shift).astype(np.int64) for values in (supply, capacity, demand))
-    if strict is None:
-        carried, taken = carried + 1, taken + 1
-    else:
-        sent += strict
-    nodes, source, sink = np.arange(count), np.full(count, count), np.full(count, count + 1)
-    rows = np.concatenate([head, tail, source, nodes])
-    columns = np.concatenate([tail, head, nodes, sink])
-    values = np.concatenate([carried, carried, sent, taken])
-    residual = csr_array((values, (rows, columns)), shape=(count + 2, count + 2))
-    cut = minimum_cut(residual, count, count + 1)
-    return None if cut is None else cut[:count]
-
-
-def minimum_cut(residual: csr_array, source: int, sink: int) -> Bools | None:
-    """The source's side of a cut that keeps part of the supply back; None if all of it reaches the sink.
-
-    Capacities are 64-bit integers, SciPy's flows have 32 bits: each pass moves what it can in units of 2⁻³⁰ of what
-    is left. At most one unit per arc stays behind for the next pass; if more does, a cut holds it back.
-    """
-    left = int(residual[[source]].sum())
-    while left > 0:
-        unit = (left >> PASS_BITS) + 1
-        scaled = (np.minimum(residual.data, left) // unit).astype(np.int32)
-        units = csr_array((scaled, residual.indices, residual.indptr), shape=residual.shape)
-        flow = maximum_flow(units, source, sink).flow.astype(np.int64)
-        residual = csr_array(residual - unit * flow)
-        left = int(residual[[source]].sum())
-        if left > 0 and (unit == 1 or left > unit * residual.nnz):
-            return _reached(residual, unit, source)
-    return None
-
-
-def _reached(residual: csr_array, least: int, source: int) -> Bools:
-    """The nodes that arcs with room for ``least`` lead to."""
-    open_ = residual.data >= least
-    arcs = csr_array((open_.astype(np.int8), residual.indices, residual.indptr), shape=residual.shape)
-    arcs.eliminate_zeros()
-    within = np.zeros(residual.shape[0], dtype=bool)
-    within[breadth_first_order(arcs, source, return_predecessors=False)] = True
-    return within
-
-
-# ---------------------------------------------------------------------- constant solutions
-
-
-def _balanced(g: Floats, component: Ints, count: int) -> Floats:
-    """g with sum zero on every component, which it has up to rounding."""
-    total = np.zeros((count, g.shape[1]))
-    np.add.at(total, component, g)
-    size = np.zeros_like(total)
-    np.add.at(size, component, np.abs(g))
-    share = np.divide(total, size, out=np.zeros_like(total), where=size > 0)
-    return g - np.abs(g) * share[component]
-
-
-def _constant_above_by_flows(site: Site, g: Floats) -> ConstantAbove:
-    """Every coordinate apart: λ* is the largest |g(S)| / (weight that leaves S), and a flow proves which it is."""
-    degrees = np.maximum(site.edge_sum(site.weights), np.finfo(float).tiny)[:, None]
-    by_node = np.abs(g) / degrees
-    lower = float(by_node.max())
-    for k in np.argsort(-by_node.max(axis=0)):
-        while True:
-            upper = lower * (1 + PRECISION)
-            supply, demand = np.maximum(g[:, k], 0.0), np.maximum(-g[:, k], 0.0)
-            within = undeliverable(site.head, site.tail, upper * site.weights, supply, demand * (1 + ROUNDING))
-            if within is None:
-                break
-            leaving = site.weights[within[site.head] != within[site.tail]].sum()
-            asked = float(g[within, k].sum() / leaving)
-            if asked <= upper:  # a violation by rounding only
-                break
-            lower = asked
-    return ConstantAbove(lower, lower * (1 + PRECISION))
-
-
-def _constant_above_by_reweighting(site: Site, g: Floats, component: Ints) -> ConstantAbove:
-    """Flows u = c D p with conductances c_e = A_e / max(‖(Dp)_e‖, ε) and Dᵀu = g, ε falling; the best bounds seen.
-
-    Any potentials bound λ* from below. A flow bounds it from above if it carries all of g, so what the linear solver
-    has left is sent along a spanning tree.
-    """
-    free = np.ones(site.node_count, dtype=bool)  # one node of every component has potential 0
-    free[np.unique(component, return_index=True)[1]] = False
-    free_incidence, tree = site.incidence[np.flatnonzero(free)], _spanning_tree(site)
-    along_tree = splu(free_incidence[:, tree].tocsc())
-    lower, upper, conductance = 0.0, np.inf, site.weights
-    for k in range(REWEIGHTINGS):
-        laplacian = (free_incidence @ diags_array(conductance) @ free_incidence.T).tocsc()
-        p = np.zeros_like(g)
-        p[free] = splu(laplacian, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}).solve(g[free])
-        change = site.difference(p, p[:0])
-        length = np.linalg.norm(change, axis=1)
-        u = conductance[:, None] * change
-        u[tree] += along_tree.solve((g - site.divergence(u))[free])
-        lower = max(lower, float((g * p).sum() / (site.weights * length).sum()))
-        upper = min(upper, float((np.linalg.norm(u, axis=1) / site.weights).max()))
-        if upper <= lower * (1 + REWEIGHTED_GAP):
-            break
-        conductance = site.weights / np.maximum(length / length.max(), REWEIGHTING_PACE**k)
-    return ConstantAbove(lower, upper)
-
-
-def _spanning_tree(site: Site) -> Ints:
-    """The edges of a tree on every component, strong edges first."""
-    shape = (site.node_count, site.node_count)
-    tree = minimum_spanning_tree(csr_array((1.0 / site.weights, (site.head, site.tail)), shape=shape)).tocoo()
-    kept = tree.row.astype(np.int64) * site.node_count + tree.col
-    return np.flatnonzero(np.isin(site.head * site.node_count + site.tail, kept))
