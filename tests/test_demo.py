@@ -2,14 +2,9 @@
 
 import re
 
-import numpy as np
-import pytest
 from typer.testing import CliRunner
 
-from kinfolk import GTVMin, InputError, Network, Pooled, graphs
 from kinfolk.cli import app
-from kinfolk.selection import select_lam
-from kinfolk.testing import difficult_network
 
 
 def test_demo_prints_the_table_the_certificate_and_a_map(tmp_path):
@@ -32,31 +27,6 @@ def test_commands():
     help_text = CliRunner().invoke(app, ["--help"]).output
     assert "demo" in help_text
     assert CliRunner().invoke(app, ["version"]).output.strip()
-
-
-def test_lambda_is_chosen_without_test_data():
-    rng = np.random.default_rng(0)
-    graph, block = graphs.stochastic_block([15, 15], 0.5, 0.05, seed=0)
-    sets = [(X := rng.normal(size=(2, 2)), X @ [1.0, block[k]] + 0.1 * rng.normal(size=2)) for k in range(30)]
-    chosen = {
-        select_lam(Network(graph, sets, test=test), GTVMin(), [1e-3, 0.1, 10.0], folds=3).lam
-        for test in (None, sets, [(X, -50 * y) for X, y in sets])
-    }
-    assert chosen == {0.1}
-
-
-@pytest.mark.parametrize(
-    ("network", "algorithm", "options", "sentence"),
-    [
-        (difficult_network(), GTVMin(), {"lams": []}, "Expected values of λ to choose from, got none."),
-        (difficult_network(), GTVMin(), {"lams": [1.0], "folds": 1}, "The 'folds' parameter of select_lam must be"),
-        (difficult_network(), GTVMin(), {"lams": [1.0], "folds": 99}, "Expected at most as many folds as nodes with"),
-        (difficult_network(), Pooled(), {"lams": [1.0]}, "Expected an algorithm with a λ, got Pooled."),
-    ],
-)
-def test_selection_refuses_what_cannot_work(network, algorithm, options, sentence):
-    with pytest.raises(InputError, match=sentence):
-        select_lam(network, algorithm, **options)
 
 
 def test_demo_fails_before_the_work(tmp_path):

@@ -1,19 +1,39 @@
-"""Choosing λ by cross-validation over held-out nodes: can a node's labels be predicted from its kin?"""
+"""The regularisation path, and choosing λ by cross-validation."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas
 
 from kinfolk.checks import AtLeast, InputError, check_value
+from kinfolk.data import Data
 from kinfolk.network import Network
 from kinfolk.progress import progress_bar
-from kinfolk.run import Tolerance, fit
+from kinfolk.run import Run, Tolerance, fit
+from kinfolk.typing import Bools
+
+
+def path(network: Network, algorithm: Any, lams: Sequence[float], **options: Any) -> Iterator[tuple[float, Run]]:
+    """The runs for several values of λ, from the largest down, each started from the answer before.
+
+    ``options`` go to ``fit``.
+
+    >>> from kinfolk import GTVMin, graphs
+    >>> x = np.ones((1, 1))
+    >>> network = Network(graphs.chain(2), [(x, [0.0]), (x, [1.0])])
+    >>> [(lam, run.models.w.round(3).ravel().tolist()) for lam, run in path(network, GTVMin(), [0.4, 2.0])]
+    [(2.0, [0.5, 0.5]), (0.4, [0.2, 0.8])]
+    """
+    _check(algorithm, lams)
+    run = None
+    for lam in sorted(lams, reverse=True):
+        run = fit(network, dataclasses.replace(algorithm, lam=lam), start=run, **options)
+        yield lam, run
 
 
 @dataclass(frozen=True)
@@ -29,15 +49,17 @@ def select_lam(
     algorithm: Any,
     lams: Sequence[float],
     *,
+    over: Literal["nodes", "samples"] = "nodes",
     folds: int = 5,
     seed: int = 0,
     rounds: int = 1_000,
     accuracy: float = 1e-4,
 ) -> Selection:
-    """The λ with the smallest error at nodes whose data were hidden, ``folds`` disjoint parts in turn.
+    """The λ with the smallest error on data that were held out, ``folds`` disjoint parts in turn.
 
-    Test data are never looked at. Candidates are fitted from the largest λ down, each from the answer before, as far
-    as ``accuracy``: a choice between values of λ needs no more.
+    ``over="nodes"`` holds out all data of some nodes: can a node be predicted from its kin? ``over="samples"`` holds
+    out some samples of every node: can its next samples be? Test data are never looked at. Candidates are fitted
+    along a path as far as ``accuracy``: a choice between values of λ needs no more.
 
     >>> from kinfolk import GTVMin, SquaredNorm, datasets
     >>> counties = datasets.load_us_counties().network()
@@ -45,30 +67,59 @@ def select_lam(
     >>> select_lam(counties, algorithm, [1e-3, 1.0, 1e3], folds=2).lam
     1.0
     """
-    holders = np.flatnonzero(network.data.sizes > 0)
+    _check(algorithm, lams)
     check_value("folds", "select_lam", folds, Annotated[int, AtLeast(2)])
-    if folds > len(holders):
-        raise InputError(f"Expected at most as many folds as nodes with data ({len(holders)}), got {folds}.")
+    check_value("over", "select_lam", over, Literal["nodes", "samples"])
+    errors = np.empty((len(lams), folds))
+    options: dict[str, Any] = {"rounds": rounds, "stop": Tolerance(accuracy), "measure_every": 20, "progress": False}
+    with progress_bar("choosing λ", errors.size) as bar:
+        for f, held_out in enumerate(_folds(network, over, folds, seed)):
+            for k, (_, run) in enumerate(path(_without(network, held_out), algorithm, lams, **options)):
+                errors[k, f] = run.error()
+                bar.update(f * len(lams) + k + 1, {"residual": run.history["residual"].iloc[-1]})
+    if np.isnan(errors).all():
+        raise InputError("Expected held-out nodes with neighbours that have data, got none: is the graph edgeless?")
+    table = pandas.DataFrame(
+        {"error": errors.mean(axis=1), "standard_error": errors.std(axis=1, ddof=1) / np.sqrt(folds)},
+        index=pandas.Index(sorted(lams, reverse=True), name="lam"),
+    )
+    return Selection(float(table.index[int(np.nanargmin(table["error"]))]), table)
+
+
+def _check(algorithm: Any, lams: Sequence[float]) -> None:
     if not len(lams):
         raise InputError("Expected values of λ to choose from, got none.")
     if not hasattr(algorithm, "lam"):
         raise InputError(f"Expected an algorithm with a λ, got {type(algorithm).__name__}.")
-    parts = np.array_split(np.random.default_rng(seed).permutation(holders), folds)
-    descending = sorted(lams, reverse=True)
-    errors = np.empty((len(descending), folds))
-    options: dict[str, Any] = {"rounds": rounds, "stop": Tolerance(accuracy), "measure_every": 20, "progress": False}
-    with progress_bar("choosing λ", errors.size) as bar:
-        for f, part in enumerate(parts):
-            run = None
-            reduced = network.hide(np.isin(np.arange(network.graph.node_count), part))
-            for k, lam in enumerate(descending):
-                run = fit(reduced, dataclasses.replace(algorithm, lam=lam), start=run, **options)
-                errors[k, f] = run.error()
-                bar.update(f * len(descending) + k + 1, {"residual": run.history["residual"].iloc[-1]})
-    if np.isnan(errors).all():
-        raise InputError("Expected hidden nodes with neighbours that have data, got none: is the graph edgeless?")
-    table = pandas.DataFrame(
-        {"error": errors.mean(axis=1), "standard_error": errors.std(axis=1, ddof=1) / np.sqrt(folds)},
-        index=pandas.Index(descending, name="lam"),
+
+
+def _folds(network: Network, over: str, folds: int, seed: int) -> Iterator[Bools]:
+    """Which rows are held out, part after part."""
+    data, rng = network.data, np.random.default_rng(seed)
+    owner, sizes = data.owner, data.sizes
+    if over == "nodes":
+        holders = rng.permutation(np.flatnonzero(sizes > 0))
+        if folds > len(holders):
+            raise InputError(f"Expected at most as many folds as nodes with data ({len(holders)}), got {folds}.")
+        part = np.empty(data.node_count, dtype=np.int64)
+        part[holders] = np.arange(len(holders)) % folds
+        rows = part[owner]
+    else:
+        if sizes.max() < 2:
+            raise InputError("Expected a node with two samples at least to hold some out, got none: use over='nodes'.")
+        # Samples in random order within their node, dealt out in turn; where a node starts is random, too.
+        order = np.lexsort((rng.random(len(owner)), owner))
+        turn = np.arange(len(owner)) - data.starts[owner] + rng.integers(0, folds, data.node_count)[owner]
+        rows = np.empty(len(owner), dtype=np.int64)
+        rows[order] = turn % folds
+    for fold in range(folds):
+        yield rows == fold
+
+
+def _without(network: Network, held_out: Bools) -> Network:
+    """The network without some rows, which become its test data."""
+    data = network.data
+    kept, held = (
+        Data.from_rows(data.X[rows], data.y[rows], data.owner[rows], data.node_count) for rows in (~held_out, held_out)
     )
-    return Selection(descending[int(np.nanargmin(table["error"]))], table)
+    return Network(network.graph, kept, test=held, public=network.public, features=network.features)
