@@ -16,6 +16,7 @@ from kinfolk import (
     Graph,
     GTVMin,
     Huber,
+    Inexact,
     InProcess,
     InputError,
     Local,
@@ -237,6 +238,7 @@ ALGORITHMS = [
     GTVMin(Squared("sum", 0.1, True), AbsoluteNorm(), 0.5),
     GTVMin(coupling=SquaredNorm(), steps="published"),
     GTVMin(uninformed="pooled"),
+    GTVMin(inexact=Inexact()),
 ]
 
 
@@ -247,6 +249,27 @@ def test_runs_everywhere(algorithm):
 
 def test_logistic_runs_everywhere():
     check_algorithm(GTVMin(Logistic(), lam=0.1), difficult_network(classes=True), rounds=25)
+
+
+@pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
+def test_inexact_updates_converge_if_their_errors_shrink_and_only_then(loss):
+    network = network_for(loss)
+    exact = fit(network, GTVMin(loss, lam=0.1), stop=PRECISE)
+    shrinking = fit(network, GTVMin(loss, lam=0.1, inexact=Inexact(0.1, power=2.0)), rounds=6000)
+    assert shrinking.stopped.startswith("converged")
+    np.testing.assert_allclose(shrinking.models.w, exact.models.w, atol=1e-4)
+    constant = fit(network, GTVMin(loss, lam=0.1, inexact=Inexact(0.1, power=0.0)), rounds=6000)
+    assert constant.history["residual"].iloc[-100:].min() > 1e-3
+
+
+def test_gradient_prox_is_as_accurate_as_promised():
+    network, rng = difficult_network(), np.random.default_rng(0)
+    bound, tau = network.site.bound(Squared()), 10.0 ** rng.uniform(-2, 1, 24)
+    v, start = rng.normal(size=(2, 24, 3))
+    for accuracy in (1e-1, 1e-4):
+        error = np.linalg.norm(bound.prox_by_gradient(v, tau, accuracy, start) - bound.prox(v, tau), axis=1)
+        assert error.max() <= accuracy
+        assert error.max() > 1e-3 * accuracy
 
 
 def test_certificate_in_plain_words():

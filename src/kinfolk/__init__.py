@@ -9,7 +9,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from kinfolk import datasets, graphs, testing
-    from kinfolk.algorithms import IFCA, Clustered, FedAvg, FedGD, Given, GTVMin, Local, OneOf, Pooled, Uniform
+    from kinfolk.algorithms import IFCA, Clustered, FedAvg, FedGD, Given, GTVMin, Inexact, Local, OneOf, Pooled, Uniform
     from kinfolk.checks import InputError
     from kinfolk.couplings import AbsoluteNorm, EuclideanNorm, MaximumNorm, PNorm, QuadraticForm, SquaredNorm
     from kinfolk.data import Data
@@ -22,7 +22,19 @@ if TYPE_CHECKING:
 
 # Where each public name lives. Imported on first use, so that ``import kinfolk`` and ``kinfolk --help`` are quick.
 _HOMES = {
-    "algorithms": ["IFCA", "Clustered", "FedAvg", "FedGD", "GTVMin", "Given", "Local", "OneOf", "Pooled", "Uniform"],
+    "algorithms": [
+        "IFCA",
+        "Clustered",
+        "FedAvg",
+        "FedGD",
+        "GTVMin",
+        "Given",
+        "Inexact",
+        "Local",
+        "OneOf",
+        "Pooled",
+        "Uniform",
+    ],
     "checks": ["InputError"],
     "couplings": ["AbsoluteNorm", "EuclideanNorm", "MaximumNorm", "PNorm", "QuadraticForm", "SquaredNorm"],
     "data": ["Data"],

@@ -123,6 +123,21 @@ class BoundLoss:
         )
         return out
 
+    def prox_by_gradient(self, v: Floats, tau: Floats, accuracy: float, start: Floats) -> Floats:
+        """The prox up to an error of ``accuracy`` at every node, by gradient steps from ``start``.
+
+        The objective is strongly convex with 1/τ_i, so its gradient g bounds the error: ‖w − prox‖ ≤ τ_i ‖g‖.
+        """
+        w, left = start.copy(), np.arange(self.node_count)
+        step = 1.0 / (self.smoothness + 1.0 / tau)
+        while len(left):
+            part = self if len(left) == self.node_count else self.take(left)
+            slope = part.gradient(w[left]) + (w[left] - v[left]) / tau[left, None]
+            rough = tau[left] * np.linalg.norm(slope, axis=1) > accuracy
+            left, slope = left[rough], slope[rough]
+            w[left] -= step[left, None] * slope
+        return w
+
     def minimise(self) -> Floats:
         """A minimiser of every L_i; zero at nodes without data.
 

@@ -27,7 +27,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the map.")] = Path("out"),
     seed: Annotated[int, typer.Option(help="Which counties are hidden.")] = 0,
 ) -> None:
-    """Learn a linear model for each of 3,107 US counties, and predict hidden ones."""
+    """A model for each of 3,107 US counties, in half a minute."""
     from kinfolk.checks import InputError
     from kinfolk.demo import counties_demo
 
@@ -46,7 +46,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A smaller setting, in seconds.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="Show what can be reproduced.")] = False,
 ) -> None:
-    """Reproduce a table or a figure of a paper, and say which of its claims hold."""
+    """A table or a figure of a paper, and which claims hold."""
     from rich.console import Console
 
     from kinfolk.checks import InputError

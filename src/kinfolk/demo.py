@@ -147,7 +147,7 @@ def draw_map(frame: pandas.DataFrame, run: Run, network: Network, path: Path, fe
     """Draw every county as a point coloured by a learnt coefficient."""
     from matplotlib.figure import Figure
 
-    coefficient: Floats = run.models.w[:, network.features.index(feature)]  # type: ignore[attr-defined]
+    coefficient: Floats = run.models.w[:, network.features.index(feature)]
     figure = Figure(figsize=(10, 5.8), layout="constrained")
     axes: Any = figure.add_subplot()
     limit = float(np.nanquantile(np.abs(coefficient), 0.99))

@@ -14,7 +14,7 @@ import pandas
 from kinfolk.checks import AtLeast, Between, InputError, as_floats, check_parameters, check_value, listing
 from kinfolk.engines.inprocess import InProcess, Snapshot
 from kinfolk.network import Network
-from kinfolk.program import Models, Turn
+from kinfolk.program import Turn
 from kinfolk.progress import progress_bar
 from kinfolk.typing import Floats, Ints
 
@@ -42,7 +42,7 @@ class Run:
 
     network: Network
     algorithm: Any
-    models: Models
+    models: Any  # the tailored models, see kinfolk.program.Models
     history: pandas.DataFrame  # one row per measured round
     stopped: str  # why it stopped
     rounds: int

@@ -3,8 +3,8 @@
 from kinfolk.algorithms.clustered import Clustered, Pooled
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.fedgd import FedGD
-from kinfolk.algorithms.gtvmin import GTVMin
+from kinfolk.algorithms.gtvmin import GTVMin, Inexact
 from kinfolk.algorithms.ifca import IFCA, Given, OneOf, Uniform
 from kinfolk.algorithms.local import Local
 
-__all__ = ["IFCA", "Clustered", "FedAvg", "FedGD", "GTVMin", "Given", "Local", "OneOf", "Pooled", "Uniform"]
+__all__ = ["IFCA", "Clustered", "FedAvg", "FedGD", "GTVMin", "Given", "Inexact", "Local", "OneOf", "Pooled", "Uniform"]

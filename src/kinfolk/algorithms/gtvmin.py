@@ -31,7 +31,7 @@ from kinfolk import kernels
 from kinfolk.algorithms.linear import LinearProgram, ratio, squares
 from kinfolk.bound import BoundQuadratic
 from kinfolk.certify import Certificate, Problem, certify, scaled_conjugate
-from kinfolk.checks import AtLeast, InputError
+from kinfolk.checks import AtLeast, InputError, Positive
 from kinfolk.couplings import Coupling, EuclideanNorm, SquaredNorm
 from kinfolk.direct import solve_quadratic
 from kinfolk.losses import Loss, Squared
@@ -44,6 +44,22 @@ from kinfolk.typing import Floats
 RELAXATION = 1.6
 BALANCE_EVERY = 10  # rounds
 ROUNDING = 1e-26  # squares below this say nothing about balance
+
+
+@dataclass(frozen=True)
+class Inexact:
+    """Local updates by gradient steps, with an error of at most ``accuracy`` / round^``power`` in every round.
+
+    The errors add up to something finite for a power above 1, and the method still converges (section IV of the
+    paper). Errors that do not shrink, power 0, leave it short of the solution.
+    """
+
+    accuracy: Annotated[float, Positive()] = 1.0
+    power: Annotated[float, AtLeast(0)] = 2.0
+
+    def at(self, round_: int) -> float:
+        """The error allowed in a round."""
+        return self.accuracy / round_**self.power
 
 
 class State(NamedTuple):
@@ -66,6 +82,7 @@ class GTVMin(LinearProgram):
     lam : λ. Zero leaves every node alone; above some value every component has one model.
     steps : ``"balanced"`` needs no tuning; ``"published"`` takes the paper's step sizes; ``"direct"`` solves
         one linear system instead (squared loss with ``SquaredNorm``, all nodes in one site).
+    inexact : None for exact local updates (2), or ``Inexact(...)`` where a node can only take gradient steps.
     uninformed : what a node gets that has no data and no connection to any: ``"none"`` or the ``"pooled"`` model.
 
     >>> import numpy as np
@@ -83,6 +100,7 @@ class GTVMin(LinearProgram):
     coupling: Coupling = EuclideanNorm()
     lam: Annotated[float, AtLeast(0)] = 0.1
     steps: Literal["balanced", "published", "direct"] = "balanced"
+    inexact: Inexact | None = None
     uninformed: Literal["none", "pooled"] = "none"
 
     def check(self, network: Network) -> None:
@@ -91,6 +109,10 @@ class GTVMin(LinearProgram):
         check = getattr(self.coupling, "check", None)
         if check is not None:
             check(network.data.feature_count + self.loss.intercept)
+        if self.inexact is not None and not np.isfinite(self.loss.most_curvature):
+            raise InputError(
+                f"Expected a loss of bounded curvature for gradient steps, got {type(self.loss).__name__}."
+            )
         if self.steps == "direct" and not (isinstance(self.loss, Squared) and isinstance(self.coupling, SquaredNorm)):
             raise InputError(
                 "The 'steps' parameter of GTVMin can be 'direct' only for Squared loss with SquaredNorm coupling. Got "
@@ -141,7 +163,7 @@ class GTVMin(LinearProgram):
         u_new -= u
         u = site.carried(kernels.along(u, np.full(len(u), rho), u_new), u)
         w = w + rho * (w_new - w)
-        w_new = site.bound(self.loss).prox(w - tau[:, None] * site.divergence(u), tau, w_new)  # (2)
+        w_new = self._primal_step(site, w - tau[:, None] * site.divergence(u), tau, w_new, turn)  # (2)
         return State(w, w_new, u, missed), Outbox({"w_bar": 2 * w_new - w}, said)
 
     def _scales(self, site: Site) -> Floats:
@@ -153,6 +175,12 @@ class GTVMin(LinearProgram):
         scales = self._scales(site)
         pull = site.edge_sum(scales)
         return eta / np.where(pull > 0, pull, 1.0), scales / (2 * eta)
+
+    def _primal_step(self, site: Site, v: Floats, tau: Floats, start: Floats, turn: Turn) -> Floats:
+        bound = site.bound(self.loss)
+        if self.inexact is None:
+            return bound.prox(v, tau, start)
+        return bound.prox_by_gradient(v, tau, self.inexact.at(turn.round), start)
 
     def _dual_step(self, site: Site, u: Floats, change: Floats, sigma: Floats) -> Floats:
         return self.coupling.dual_prox(kernels.along(u, sigma, change), sigma, self.lam * site.weights)

@@ -347,7 +347,7 @@ def _draw_range(axes: Any, groups: Any, **style: Any) -> None:
 
 
 def _parameters(run: Run) -> Floats:
-    w: Floats = run.models.w  # type: ignore[attr-defined]
+    w: Floats = run.models.w
     return w
 
 
