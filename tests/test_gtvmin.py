@@ -272,6 +272,17 @@ def test_gradient_prox_is_as_accurate_as_promised():
         assert error.max() > 1e-3 * accuracy
 
 
+@pytest.mark.parametrize("coupling", COUPLINGS, ids=repr)
+def test_one_pass_over_the_edges_gives_what_separate_steps_give(coupling):
+    class Separate(type(coupling)):
+        dual_step = None
+
+    network = difficult_network()
+    fused, separate = (fit(network, GTVMin(coupling=c), rounds=37, stop=None) for c in (coupling, Separate()))
+    np.testing.assert_allclose(fused.state.u, separate.state.u, atol=1e-12)
+    np.testing.assert_allclose(fused.models.w, separate.models.w, atol=1e-12)
+
+
 def test_certificate_in_plain_words():
     run = fit(difficult_network(), GTVMin(lam=0.1))
     assert str(run.certificate).startswith("The objective is ")

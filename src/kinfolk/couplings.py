@@ -8,7 +8,7 @@ says whether they fit together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,7 +23,8 @@ ROUNDING = 1e-12  # a flow that exceeds its ball by rounding is still inside
 class Coupling(Protocol):
     """φ, its conjugate, and the prox of the conjugate of weight · φ.
 
-    A quadratic φ may also have ``slope(v)``, its gradient: certificates become sharper.
+    A quadratic φ may also have ``slope(v)``, its gradient: certificates become sharper. A compiled
+    ``dual_step(u, values, head, tail, sigma, weights, rho)`` does a relaxed dual prox in one pass over the edges.
     """
 
     is_norm: ClassVar[bool]  # a norm makes neighbours equal, other couplings only similar
@@ -50,6 +51,7 @@ class EuclideanNorm:
     """
 
     is_norm: ClassVar[bool] = True
+    dual_step: ClassVar[Any] = staticmethod(kernels.euclidean_dual_step)
 
     def value(self, v: Floats) -> Floats:
         """‖v‖₂."""
@@ -77,6 +79,7 @@ class AbsoluteNorm:
     """
 
     is_norm: ClassVar[bool] = True
+    dual_step: ClassVar[Any] = staticmethod(kernels.absolute_dual_step)
 
     def value(self, v: Floats) -> Floats:
         """‖v‖₁."""
@@ -104,6 +107,7 @@ class SquaredNorm:
     """
 
     is_norm: ClassVar[bool] = False
+    dual_step: ClassVar[Any] = staticmethod(kernels.squared_dual_step)
 
     def value(self, v: Floats) -> Floats:
         """½ ‖v‖₂²."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numba import njit
 
@@ -105,6 +107,50 @@ def clip_rows(v: Floats, limit: Floats) -> Floats:
         for k in range(v.shape[1]):
             out[e, k] = factor * v[e, k]
     return out
+
+
+def _dual_step(prox_row: Callable[[Floats, float, float], None]) -> Callable[..., None]:
+    """A kernel that passes once over the edges: u_e <- u_e + ρ (prox(u_e + σ_e (values_head − values_tail)) − u_e)."""
+
+    @njit(cache=True)
+    def step(u: Floats, values: Floats, head: Ints, tail: Ints, sigma: Floats, weights: Floats, rho: float) -> None:
+        v = np.empty(u.shape[1])
+        for e in range(len(u)):
+            for k in range(u.shape[1]):
+                v[k] = u[e, k] + sigma[e] * (values[head[e], k] - values[tail[e], k])
+            prox_row(v, sigma[e], weights[e])
+            for k in range(u.shape[1]):
+                u[e, k] += rho * (v[k] - u[e, k])
+
+    return step
+
+
+@njit(cache=True)
+def _shorten(v: Floats, sigma: float, weight: float) -> None:
+    total = 0.0
+    for k in range(len(v)):
+        total += v[k] * v[k]
+    if total > weight * weight:
+        factor = weight / np.sqrt(total)
+        for k in range(len(v)):
+            v[k] *= factor
+
+
+@njit(cache=True)
+def _clip(v: Floats, sigma: float, weight: float) -> None:
+    for k in range(len(v)):
+        v[k] = min(max(v[k], -weight), weight)
+
+
+@njit(cache=True)
+def _shrink(v: Floats, sigma: float, weight: float) -> None:
+    for k in range(len(v)):
+        v[k] *= weight / (weight + sigma)
+
+
+euclidean_dual_step = _dual_step(_shorten)
+absolute_dual_step = _dual_step(_clip)
+squared_dual_step = _dual_step(_shrink)
 
 
 @njit(cache=True)

@@ -73,9 +73,13 @@ class Site:
         shape = (self.node_count, len(self.head))
         return scipy.sparse.csr_array((signs[own], (ends[own], columns[own])), shape=shape)
 
+    def values(self, own: Floats, heard: Floats) -> Floats:
+        """What is known of own nodes and of neighbours elsewhere, by local number."""
+        return np.concatenate([own, heard]) if len(heard) else np.ascontiguousarray(own)
+
     def difference(self, own: Floats, heard: Floats) -> Floats:
         """D w: the value at the smaller end minus the value at the larger, per edge; zero where the edge is dead."""
-        values = np.concatenate([own, heard]) if len(heard) else np.ascontiguousarray(own)
+        values = self.values(own, heard)
         if values.ndim == 2:
             change = kernels.difference(values, self.head, self.tail)
         else:
@@ -100,7 +104,7 @@ class Site:
 
     def neighbour_sum(self, own: Floats, heard: Floats, weights: Floats | None = None) -> Floats:
         """Σ_j A_ij w_j over the neighbours that were heard, per own node; ``weights`` (edges,) replace the A_ij."""
-        values = np.concatenate([own, heard]) if len(heard) else own
+        values = self.values(own, heard)
         return _times(self._adjacency(weights), values)
 
     def _adjacency(self, weights: Floats | None) -> scipy.sparse.csr_array:

@@ -152,19 +152,32 @@ class GTVMin(LinearProgram):
         tau, sigma = self._step_sizes(site, inbox.to_all["eta"])
         rho = inbox.to_all["rho"]
         w_bar = 2 * w_new - w
-        u_new = self._dual_step(site, u, site.difference(w_bar, inbox["w_bar"]), sigma)  # (1)
-        said = {}
+        said: dict[str, Floats] = {}
         missed = missed + site.missed
-        if self.steps == "balanced" and turn.round % BALANCE_EVERY == 0:
-            said = self._conditions(site, w_bar, u, u_new, sigma)
-            said["moved_w"] = squares(w_new - w) / tau
-            said["moved_u"] = site.at_smaller_end(squares(u_new - u) / sigma)
-            said["missed"], missed = missed, np.zeros_like(missed)
-        u_new -= u
-        u = site.carried(kernels.along(u, np.full(len(u), rho), u_new), u)
+        reports = self.steps == "balanced" and turn.round % BALANCE_EVERY == 0
+        fused = getattr(self.coupling, "dual_step", None)
+        if fused is not None and site.live is None and not reports:
+            values, limits = site.values(w_bar, inbox["w_bar"]), self.lam * site.weights
+            fused(u, values, site.head, site.tail, sigma, limits, float(rho))  # (1)
+        else:
+            u_new = self._dual_step(site, u, site.difference(w_bar, inbox["w_bar"]), sigma)  # (1)
+            if reports:
+                said = self._report(site, state, tau, sigma, u_new)
+                missed = np.zeros_like(missed)
+            u = site.carried(u + rho * (u_new - u), u)
         w = w + rho * (w_new - w)
         w_new = self._primal_step(site, w - tau[:, None] * site.divergence(u), tau, w_new, turn)  # (2)
         return State(w, w_new, u, missed), Outbox({"w_bar": 2 * w_new - w}, said)
+
+    def _report(self, site: Site, state: State, tau: Floats, sigma: Floats, u_new: Floats) -> dict[str, Floats]:
+        """What the coordinator needs to balance primal and dual steps."""
+        w, w_new, u, missed = state
+        return {
+            **self._conditions(site, 2 * w_new - w, u, u_new, sigma),
+            "moved_w": squares(w_new - w) / tau,
+            "moved_u": site.at_smaller_end(squares(u_new - u) / sigma),
+            "missed": missed + site.missed,
+        }
 
     def _scales(self, site: Site) -> Floats:
         """s_e."""
