@@ -152,7 +152,7 @@ def check_algorithm(algorithm: Any, network: Network | None = None, *, rounds: i
 
     With everybody present, with half of the nodes, and with lost messages: the same answer and the same history on
     1 site, 7 sites and one site per node; nothing changes at nodes that are away; data are left alone; 12 rounds
-    are 5 rounds and 7 more; an edgeless network is legal.
+    are 5 rounds and 7 more, and the run that was gone on from stays as it was; an edgeless network is legal.
     """
     network = difficult_network() if network is None else network
     assert network.test is not None, "predictions are compared on test data: pass test= to the network"
@@ -206,5 +206,10 @@ def _check_resumed(network: Network, algorithm: Any, rounds: int) -> None:
     options: dict[str, Any] = {"stop": None, "participation": 0.5, "measure_every": 1, "progress": False}
     straight = fit(network, algorithm, rounds=rounds, **options)
     part = fit(network, algorithm, rounds=5, engine=InProcess(4), **options)
-    resumed = fit(network, algorithm, rounds=rounds - 5, start=part, engine=InProcess(2), **options)
-    _assert_same(straight, resumed, "resumed")
+    before = copy.deepcopy(part.state)
+    for sites in (2, 1):
+        resumed = fit(network, algorithm, rounds=rounds - 5, start=part, engine=InProcess(sites), **options)
+        _assert_same(straight, resumed, "resumed")
+    for name, value in before._asdict().items():
+        if np.asarray(value).dtype.kind != "O":
+            assert_array_equal(getattr(part.state, name), value, "going on from a run changed that run")
