@@ -36,12 +36,6 @@ def test_table_1():
     assert not held["Algorithm 1 is better than IFCA started in {0, 1}"]
 
 
-def test_both_sides_of_35_on_a_graph_worked_out_by_hand():
-    # A triangle with one edge out, of weight 2, at its first node; β/α = ½ everywhere.
-    left, right = gtv._condition_35(np.array([2.0, 0.0, 0.0]), np.array([2.0, 2.0, 2.0]), np.full(3, 0.5))
-    assert (left, right) == (2.0, 2.0)  # without the first node: (0 + ½·2) + (0 + ½·2)
-
-
 def test_figure_2():
     table = gtv.fig2(quick=True).table.set_index("method")
     assert (table.loc["GTVMin"] < 1e-4).all()

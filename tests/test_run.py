@@ -176,7 +176,10 @@ def test_steps_follow_the_mode_after_a_warm_start():
 def test_absence_between_reports_is_noticed():
     network = difficult_network()
     everybody = list(range(24))
-    most = lambda round_: [k for k in everybody if round_ % 10 == 0 or k % 5 != round_ % 5]  # noqa: E731
+
+    def most(round_):
+        return [k for k in everybody if round_ % 10 == 0 or k % 5 != round_ % 5]
+
     run = fit(network, GTVMin(lam=0.1), participation=most, rounds=5000)
     assert run.snapshot.to_all["rho"] == 1.0
     assert run.stopped.startswith("converged")

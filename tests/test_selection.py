@@ -12,12 +12,9 @@ from kinfolk.testing import difficult_network
 def test_path_gives_what_cold_starts_give(coupling):
     network = difficult_network()
     lams = 10.0 ** np.arange(-2, 1.1, 0.5)
-    rounds = 0
     for lam, run in path(network, GTVMin(coupling=coupling), lams, stop=Tolerance(1e-9)):
         cold = fit(network, GTVMin(coupling=coupling, lam=lam), stop=Tolerance(1e-9))
         np.testing.assert_allclose(run.models.w, cold.models.w, atol=1e-6)
-        rounds = run.rounds
-    assert rounds > 0
 
 
 def test_samples_are_held_out_of_every_node_once():

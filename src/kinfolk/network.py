@@ -168,10 +168,18 @@ class Network:
         >>> Network(graphs.chain(2), [([[1.0]], [1.0]), ([[2.0]], [2.0])]).hide([1])
         Network(2 nodes, 1 edges, 1 samples, 1 features; 1 node without data)
         """
-        hidden = np.zeros(self.graph.node_count, dtype=bool)
         mask = np.asarray(nodes)
+        hidden = np.zeros(self.graph.node_count, dtype=bool)
         hidden[_as_mask(mask, len(hidden)) if mask.dtype == bool else self.graph.numbers(nodes)] = True
-        kept, held = (_without(self.data, away) for away in (hidden, ~hidden))
+        return self.hold_out(hidden[self.data.owner])
+
+    def hold_out(self, rows: Any) -> Network:
+        """The same network without some rows of its data, given by a mask; they become the test data."""
+        held_out, data = _as_mask(rows, len(self.data.y)), self.data
+        kept, held = (
+            Data.from_rows(data.X[part], data.y[part], data.owner[part], data.node_count)
+            for part in (~held_out, held_out)
+        )
         return Network(self.graph, kept, test=held, public=self.public, features=self.features)
 
     def with_graph(self, graph: Graph) -> Network:
@@ -185,11 +193,6 @@ class Network:
             f"Network({self.graph.node_count:,} nodes, {self.graph.edge_count:,} edges, {len(self.data.y):,} samples, "
             f"{self.data.feature_count:,} features{note})"
         )
-
-
-def _without(data: Data, away: Bools) -> Data:
-    rows = ~away[data.owner]
-    return Data.from_rows(data.X[rows], data.y[rows], data.owner[rows], data.node_count)
 
 
 def _as_data(graph: Graph, data: Any, what: str) -> Data:

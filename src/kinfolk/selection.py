@@ -11,7 +11,6 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import AtLeast, InputError, check_value
-from kinfolk.data import Data
 from kinfolk.network import Network
 from kinfolk.progress import progress_bar
 from kinfolk.run import Run, Tolerance, fit
@@ -74,7 +73,7 @@ def select_lam(
     options: dict[str, Any] = {"rounds": rounds, "stop": Tolerance(accuracy), "measure_every": 20, "progress": False}
     with progress_bar("choosing λ", errors.size) as bar:
         for f, held_out in enumerate(_folds(network, over, folds, seed)):
-            for k, (_, run) in enumerate(path(_without(network, held_out), algorithm, lams, **options)):
+            for k, (_, run) in enumerate(path(network.hold_out(held_out), algorithm, lams, **options)):
                 errors[k, f] = run.error()
                 bar.update(f * len(lams) + k + 1, {"residual": run.history["residual"].iloc[-1]})
     if np.isnan(errors).all():
@@ -114,12 +113,3 @@ def _folds(network: Network, over: str, folds: int, seed: int) -> Iterator[Bools
         rows[order] = turn % folds
     for fold in range(folds):
         yield rows == fold
-
-
-def _without(network: Network, held_out: Bools) -> Network:
-    """The network without some rows, which become its test data."""
-    data = network.data
-    kept, held = (
-        Data.from_rows(data.X[rows], data.y[rows], data.owner[rows], data.node_count) for rows in (~held_out, held_out)
-    )
-    return Network(network.graph, kept, test=held, public=network.public, features=network.features)
