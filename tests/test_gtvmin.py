@@ -275,7 +275,7 @@ def test_gradient_prox_is_as_accurate_as_promised():
 @pytest.mark.parametrize("coupling", COUPLINGS, ids=repr)
 def test_one_pass_over_the_edges_gives_what_separate_steps_give(coupling):
     class Separate(type(coupling)):
-        dual_step = None
+        shape = None
 
     network = difficult_network()
     fused, separate = (fit(network, GTVMin(coupling=c), rounds=37, stop=None) for c in (coupling, Separate()))
@@ -331,7 +331,7 @@ def test_without_coupling_nodes_without_data_have_no_model():
 def test_certificate_sees_a_wrong_answer():
     network = difficult_network()
     run = fit(network, GTVMin(lam=0.1), stop=PRECISE)
-    spoilt = run.state._replace(w=run.state.w + 0.1, w_new=run.state.w_new + 0.1)
+    spoilt = run.state._replace(w=run.state.w + 0.1, w_bar=run.state.w_bar + 0.1)
     certificate = run.algorithm.certify(network.site, spoilt, run.snapshot.to_all)
     truth = certificate.objective - run.certificate.objective
     assert truth > 1e-3

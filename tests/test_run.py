@@ -10,6 +10,7 @@ import rich.console
 
 from kinfolk import (
     FedAvg,
+    FedGD,
     GTVMin,
     InProcess,
     InputError,
@@ -24,6 +25,7 @@ from kinfolk import (
     graphs,
     progress,
 )
+from kinfolk.site import sites_of
 from kinfolk.testing import difficult_network
 
 
@@ -215,3 +217,20 @@ def test_a_path_of_warm_starts_ends_where_cold_starts_do(algorithm):
         assert run.stopped.startswith("converged")
         cold = fit(network, step, stop=Tolerance(1e-9), rounds=20_000)
         np.testing.assert_allclose(run.models.w, cold.models.w, atol=1e-6)
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.2])
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+@pytest.mark.parametrize("algorithm", [GTVMin(lam=0.1), FedAvg(), FedGD()], ids=repr)
+def test_a_large_site_orders_its_nodes_and_nothing_else_changes(algorithm, participation, lost, monkeypatch):
+    network = difficult_network()
+    options = {"rounds": 23, "stop": None, "participation": participation, "engine": InProcess(lost=lost)}
+    plain = fit(network, algorithm, **options)
+    monkeypatch.setattr("kinfolk.site.ORDERED_FROM", 0)
+    assert not np.array_equal(sites_of(network, 1)[0].nodes, network.site.nodes)
+    ordered = fit(network, algorithm, **options)
+    assert ordered.history["objective"].iloc[-1] == pytest.approx(plain.history["objective"].iloc[-1], rel=1e-10)
+    for name in plain.state._fields:
+        np.testing.assert_allclose(getattr(ordered.state, name), getattr(plain.state, name), atol=1e-10)
+    further = [fit(network, algorithm, start=run, **options).models.w for run in (plain, ordered)]
+    np.testing.assert_allclose(*further, atol=1e-10)

@@ -40,11 +40,10 @@ class BoundLoss:
     @classmethod
     def of(cls, loss: Loss, data: Data) -> BoundLoss:
         """Bind ``loss`` to ``data``."""
-        ones = np.ones((len(data.X), int(loss.intercept)))
         scale = np.ones(len(data.y)) if loss.reduction == "sum" else 1.0 / data.sizes[data.owner]
         penalised = np.r_[np.ones(data.feature_count), np.zeros(int(loss.intercept))]
         ridge = loss.ridge * np.outer(data.sizes > 0, penalised)
-        X = np.ascontiguousarray(np.hstack([data.X, ones]))
+        X = np.hstack([data.X, np.ones((len(data.X), 1))]) if loss.intercept else np.ascontiguousarray(data.X)
         return cls(loss, X, data.y, data.starts, scale, ridge)
 
     def fields(self) -> tuple[Loss, Floats, Floats, Ints, Floats, Floats]:
@@ -122,6 +121,12 @@ class BoundLoss:
             (v if start is None else start)[self.has_data], v[self.has_data], 1.0 / tau[self.has_data]
         )
         return out
+
+    def primal_step(self, w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float) -> Floats:
+        """w <- w + ρ(w_new − w) in place, with w_new = (w_bar + w)/2; then 2 w_new − w, w_new = prox at w − τ flow."""
+        w_new = 0.5 * (w_bar + w)
+        w += rho * (w_new - w)
+        return 2 * self.prox(w - tau[:, None] * flow, tau, w_new) - w
 
     def prox_by_gradient(self, v: Floats, tau: Floats, accuracy: float, start: Floats) -> Floats:
         """The prox up to an error of ``accuracy`` at every node, by gradient steps from ``start``.
@@ -238,6 +243,12 @@ class BoundQuadratic(BoundLoss):
         """argmin_w L_i(w) + ‖w − v_i‖² / (2 τ_i), in closed form."""
         q = self._spectrum
         return kernels.prox_quadratic(np.ascontiguousarray(v), tau, q.basis, q.eigenvalues, q.linear, q.starts)
+
+    def primal_step(self, w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float) -> Floats:
+        """As for every loss, in one pass; ``flow`` is overwritten with what is returned."""
+        q = self._spectrum
+        kernels.quadratic_primal_step(w, w_bar, flow, tau, rho, q.basis, q.eigenvalues, q.linear, q.starts)
+        return flow
 
     def minimise(self) -> Floats:
         """The minimiser of least norm of every L_i; zero at nodes without data."""

@@ -8,7 +8,7 @@ says whether they fit together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,8 +23,8 @@ ROUNDING = 1e-12  # a flow that exceeds its ball by rounding is still inside
 class Coupling(Protocol):
     """φ, its conjugate, and the prox of the conjugate of weight · φ.
 
-    A quadratic φ may also have ``slope(v)``, its gradient: certificates become sharper. A compiled
-    ``dual_step(u, values, head, tail, sigma, weights, rho)`` does a relaxed dual prox in one pass over the edges.
+    A quadratic φ may also have ``slope(v)``, its gradient: certificates become sharper. ``shape`` marks the few that
+    ``kinfolk.kernels`` knows by heart: faster, and nothing else.
     """
 
     is_norm: ClassVar[bool]  # a norm makes neighbours equal, other couplings only similar
@@ -51,7 +51,7 @@ class EuclideanNorm:
     """
 
     is_norm: ClassVar[bool] = True
-    dual_step: ClassVar[Any] = staticmethod(kernels.euclidean_dual_step)
+    shape: ClassVar[tuple[float, float, float]] = (1.0, kernels.HUGE, 0.0)
 
     def value(self, v: Floats) -> Floats:
         """‖v‖₂."""
@@ -79,7 +79,7 @@ class AbsoluteNorm:
     """
 
     is_norm: ClassVar[bool] = True
-    dual_step: ClassVar[Any] = staticmethod(kernels.absolute_dual_step)
+    shape: ClassVar[tuple[float, float, float]] = (kernels.HUGE, 1.0, 0.0)
 
     def value(self, v: Floats) -> Floats:
         """‖v‖₁."""
@@ -107,7 +107,7 @@ class SquaredNorm:
     """
 
     is_norm: ClassVar[bool] = False
-    dual_step: ClassVar[Any] = staticmethod(kernels.squared_dual_step)
+    shape: ClassVar[tuple[float, float, float]] = (kernels.HUGE, kernels.HUGE, 1.0)
 
     def value(self, v: Floats) -> Floats:
         """½ ‖v‖₂²."""

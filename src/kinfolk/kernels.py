@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numba import njit
 
 from kinfolk.typing import Floats, Ints
+
+HUGE = 1e150  # a limit that is never met; times zero it is zero, unlike infinity
 
 
 @njit(cache=True)
@@ -61,17 +61,41 @@ def sum_rows(values: Floats, starts: Ints) -> Floats:
 @njit(cache=True)
 def prox_quadratic(v: Floats, tau: Floats, basis: Floats, eigenvalues: Floats, linear: Floats, starts: Ints) -> Floats:
     """Minimise ½w'Hw − b'w + ‖w − v‖²/(2τ) at every node, with H = Σ_k s_k q_k q_k' and b = Σ_k b_k q_k."""
-    d = v.shape[1]
     out = v.copy()
     for i in range(len(starts) - 1):
-        for q in range(starts[i], starts[i + 1]):
-            along = 0.0
-            for k in range(d):
-                along += basis[q, k] * v[i, k]
-            change = tau[i] * (linear[q] - eigenvalues[q] * along) / (1.0 + tau[i] * eigenvalues[q])
-            for k in range(d):
-                out[i, k] += change * basis[q, k]
+        _prox_along(out[i], v[i], tau[i], basis, eigenvalues, linear, starts[i], starts[i + 1])
     return out
+
+
+@njit(cache=True)
+def quadratic_primal_step(
+    w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float,
+    basis: Floats, eigenvalues: Floats, linear: Floats, starts: Ints,
+) -> None:  # fmt: skip
+    """One pass over the nodes: w <- w + ρ(w_bar − w)/2, and flow <- 2 w_new − w with w_new the prox at w − τ flow."""
+    d = w.shape[1]
+    v, out = np.empty(d), np.empty(d)
+    for i in range(len(w)):
+        for k in range(d):
+            w[i, k] += 0.5 * rho * (w_bar[i, k] - w[i, k])
+            v[k] = out[k] = w[i, k] - tau[i] * flow[i, k]
+        _prox_along(out, v, tau[i], basis, eigenvalues, linear, starts[i], starts[i + 1])
+        for k in range(d):
+            flow[i, k] = 2.0 * out[k] - w[i, k]
+
+
+@njit(cache=True)
+def _prox_along(
+    out: Floats, v: Floats, tau: float, basis: Floats, eigenvalues: Floats, linear: Floats, first: int, last: int
+) -> None:
+    """Move one node's row ``out`` from v to the prox there; the node's directions are orthogonal."""
+    for q in range(first, last):
+        along = 0.0
+        for k in range(len(v)):
+            along += basis[q, k] * v[k]
+        change = tau * (linear[q] - eigenvalues[q] * along) / (1.0 + tau * eigenvalues[q])
+        for k in range(len(v)):
+            out[k] += change * basis[q, k]
 
 
 @njit(cache=True)
@@ -109,48 +133,101 @@ def clip_rows(v: Floats, limit: Floats) -> Floats:
     return out
 
 
-def _dual_step(prox_row: Callable[[Floats, float, float], None]) -> Callable[..., None]:
-    """A kernel that passes once over the edges: u_e <- u_e + ρ (prox(u_e + σ_e (values_head − values_tail)) − u_e)."""
-
-    @njit(cache=True)
-    def step(u: Floats, values: Floats, head: Ints, tail: Ints, sigma: Floats, weights: Floats, rho: float) -> None:
-        v = np.empty(u.shape[1])
-        for e in range(len(u)):
-            for k in range(u.shape[1]):
-                v[k] = u[e, k] + sigma[e] * (values[head[e], k] - values[tail[e], k])
-            prox_row(v, sigma[e], weights[e])
-            for k in range(u.shape[1]):
-                u[e, k] += rho * (v[k] - u[e, k])
-
-    return step
+@njit(cache=True)
+def edge_sum(per_edge: Floats, head: Ints, tail: Ints, node_count: int) -> Floats:
+    """The sum of a number per edge over the edges of every node, edge after edge."""
+    out = np.zeros(node_count)
+    for e in range(len(per_edge)):
+        out[head[e]] += per_edge[e]
+        out[tail[e]] += per_edge[e]
+    return out
 
 
 @njit(cache=True)
-def _shorten(v: Floats, sigma: float, weight: float) -> None:
-    total = 0.0
-    for k in range(len(v)):
-        total += v[k] * v[k]
-    if total > weight * weight:
-        factor = weight / np.sqrt(total)
+def add_flows(out: Floats, u: Floats, head: Ints, tail: Ints) -> None:
+    """Add u_e to the row of every edge's head and take it from that of its tail, edge after edge."""
+    for e in range(len(u)):
+        for k in range(u.shape[1]):
+            out[head[e], k] += u[e, k]
+            out[tail[e], k] -= u[e, k]
+
+
+# For the common couplings one pass over the edges does all. They are
+#     φ(v) = ball ‖v‖₂ + box ‖v‖₁ + bend ½‖v‖₂²,   one of the three in use, the limits of the others huge,
+# and the prox of the conjugate of λA_e φ shortens to the ball, clips to the box, or shrinks.
+
+
+@njit(cache=True)
+def dual_step(
+    u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
+    shape: tuple[float, float, float], rho: float, flow: Floats,
+) -> None:  # fmt: skip
+    """u_e <- u_e + ρ (prox at u_e + σ s_e (values_head − values_tail) − u_e), added to ``flow`` at the ends."""
+    v = np.empty(u.shape[1])
+    for e in range(len(u)):
+        i, j = head[e], tail[e]
+        factor = _dual_prox(v, u, values, e, i, j, sigma * scales[e], lam * weights[e], shape)
         for k in range(len(v)):
-            v[k] *= factor
+            new = u[e, k] + rho * (factor * v[k] - u[e, k])
+            u[e, k] = new
+            flow[i, k] += new
+            flow[j, k] -= new
 
 
 @njit(cache=True)
-def _clip(v: Floats, sigma: float, weight: float) -> None:
-    for k in range(len(v)):
-        v[k] = min(max(v[k], -weight), weight)
+def dual_look(
+    u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
+    shape: tuple[float, float, float], flow: Floats, variation: Floats, mismatch: Floats, moved: Floats,
+) -> None:  # fmt: skip
+    """What ``dual_step`` without relaxation would do, as numbers per edge and flows out of nodes; u stays."""
+    ball, box, bend = _charges(shape)
+    v = np.empty(u.shape[1])
+    for e in range(len(u)):
+        i, j, limit = head[e], tail[e], lam * weights[e]
+        v *= _dual_prox(v, u, values, e, i, j, sigma * scales[e], limit, shape)
+        cross = squared = absolute = own = move = 0.0
+        for k in range(len(v)):
+            change = values[i, k] - values[j, k]
+            cross += v[k] * change
+            squared += change * change
+            absolute += abs(change)
+            own += v[k] * v[k]
+            move += (v[k] - u[e, k]) ** 2
+            flow[i, k] += v[k]
+            flow[j, k] -= v[k]
+        moved[e] = move
+        variation[e] = limit * (ball * np.sqrt(squared) + box * absolute + bend * 0.5 * squared)
+        mismatch[e] = variation[e] - cross
+        if bend * limit > 0.0:
+            mismatch[e] += 0.5 * own / (bend * limit)
 
 
 @njit(cache=True)
-def _shrink(v: Floats, sigma: float, weight: float) -> None:
+def _dual_prox(
+    v: Floats, u: Floats, values: Floats, e: int, i: int, j: int, sigma: float, limit: float,
+    shape: tuple[float, float, float],
+) -> float:  # fmt: skip
+    """The prox of the conjugate at u_e + σ (values_i − values_j) is v times the factor that is returned."""
+    ball, box, bend = shape
+    square = 0.0
     for k in range(len(v)):
-        v[k] *= weight / (weight + sigma)
+        v[k] = u[e, k] + sigma * (values[i, k] - values[j, k])
+        square += v[k] * v[k]
+    if bend > 0.0:
+        return bend * limit / (bend * limit + sigma)
+    if square > (ball * limit) ** 2:
+        return ball * limit / np.sqrt(square)
+    if box < HUGE:
+        for k in range(len(v)):
+            v[k] = min(max(v[k], -box * limit), box * limit)
+    return 1.0
 
 
-euclidean_dual_step = _dual_step(_shorten)
-absolute_dual_step = _dual_step(_clip)
-squared_dual_step = _dual_step(_shrink)
+@njit(cache=True)
+def _charges(shape: tuple[float, float, float]) -> tuple[float, float, float]:
+    """The factors of φ: a limit that is not in use charges nothing."""
+    ball, box, bend = shape
+    return (ball if ball < HUGE else 0.0, box if box < HUGE else 0.0, bend)
 
 
 @njit(cache=True)

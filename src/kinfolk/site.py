@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from kinfolk import kernels
 from kinfolk.data import Data
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from kinfolk.losses import BoundLoss, Loss
 
 REMEMBERED_LOSSES = 4
+EDGE_BLOCK = 8_192
+ORDERED_FROM = 5_000  # nodes; smaller networks fit into a processor's cache as they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,16 +30,16 @@ class Site:
     """Some nodes, their data, the edges that touch them, and nothing else.
 
     Own nodes have the local numbers 0 .. own − 1; the neighbours that live elsewhere follow. Each edge is stored
-    once, in the order of the whole graph, so sums run in the same order wherever they are computed.
+    once, from its smaller to its larger end in the whole network.
 
     In a round, a program is handed the site *as it is this round*: nodes that are away are gone from it, and an
     edge that does not carry (an end is away, a message was lost) is dead: its difference is zero, it is left out
     of neighbour sums, and what the state holds for it stays as it was. So a program needs no masks of its own.
     """
 
-    nodes: Ints  # (own,) numbers in the whole network, ascending
+    nodes: Ints  # (own,) numbers in the whole network
     outside: Ints  # (foreign,) numbers of neighbours that live elsewhere, ascending
-    edges: Ints  # (edges,) numbers in the whole graph, ascending
+    edges: Ints  # (edges,) numbers in the whole graph
     head: Ints  # (edges,) local numbers
     tail: Ints  # (edges,) local numbers
     weights: Floats  # (edges,) A_ij
@@ -46,7 +50,7 @@ class Site:
     public: Floats | None = None  # (points, features)
     test: Data | None = None  # of own nodes
     _bound: dict[Any, Any] = field(default_factory=dict, repr=False)
-    _whole: tuple[Site, Ints] | None = field(default=None, repr=False)  # the site this is a part of, and which nodes
+    part: Part | None = field(default=None, repr=False)  # of which site this is what a round sees
 
     @property
     def node_count(self) -> int:
@@ -64,6 +68,21 @@ class Site:
         return self.head < self.node_count
 
     @cached_property
+    def root_weights(self) -> Floats:
+        """(edges,) √A_ij."""
+        return np.sqrt(self.weights)
+
+    @cached_property
+    def root_degrees(self) -> Floats:
+        """(own,) Σ_j √A_ij."""
+        return self.edge_sum(self.root_weights)
+
+    @property
+    def edge_blocks(self) -> Iterator[slice]:
+        """The edges in blocks whose temporaries fit into a processor's cache."""
+        return (slice(first, first + EDGE_BLOCK) for first in range(0, len(self.head), EDGE_BLOCK))
+
+    @cached_property
     def incidence(self) -> scipy.sparse.csr_array:
         """(own, edges): +1 at the head, −1 at the tail."""
         ends = np.concatenate([self.head, self.tail])
@@ -79,13 +98,14 @@ class Site:
 
     def difference(self, own: Floats, heard: Floats) -> Floats:
         """D w: the value at the smaller end minus the value at the larger, per edge; zero where the edge is dead."""
-        values = self.values(own, heard)
-        if values.ndim == 2:
-            change = kernels.difference(values, self.head, self.tail)
-        else:
-            change = values[self.head] - values[self.tail]
+        return self.difference_on(slice(None), self.values(own, heard))
+
+    def difference_on(self, block: slice, values: Floats) -> Floats:
+        """``difference`` on a block of edges, of ``values`` by local number."""
+        head, tail = self.head[block], self.tail[block]
+        change = kernels.difference(values, head, tail) if values.ndim == 2 else values[head] - values[tail]
         if self.live is not None:
-            change[~self.live] = 0.0
+            change[~self.live[block]] = 0.0
         return change
 
     @cached_property
@@ -94,27 +114,29 @@ class Site:
         dead = np.zeros(len(self.head)) if self.live is None else (~self.live).astype(np.float64)
         return self.edge_sum(dead)
 
-    def carried(self, new: Floats, old: Floats) -> Floats:
-        """``new`` where the edge carries, ``old`` where it is dead."""
-        return new if self.live is None else np.where(self.live[:, None], new, old)
+    def carried(self, new: Floats, old: Floats, block: slice = slice(None)) -> Floats:
+        """``new`` where the edge carries, ``old`` where it is dead; both on a block of edges."""
+        return new if self.live is None else np.where(self.live[block][:, None], new, old)
 
     def divergence(self, flow: Floats) -> Floats:
         """Dᵀu: what flows out of every own node, over all its edges."""
-        return _times(self.incidence, flow)
+        out = np.zeros((len(self.degrees), math.prod(flow.shape[1:])))
+        kernels.add_flows(out, flow.reshape(len(flow), out.shape[1]), self.head, self.tail)
+        return out[: self.node_count].reshape(self.node_count, *flow.shape[1:])
 
     def neighbour_sum(self, own: Floats, heard: Floats, weights: Floats | None = None) -> Floats:
         """Σ_j A_ij w_j over the neighbours that were heard, per own node; ``weights`` (edges,) replace the A_ij."""
         values = self.values(own, heard)
-        return _times(self._adjacency(weights), values)
+        return _times(self._adjacency(self.weights if weights is None else weights), values)
 
-    def _adjacency(self, weights: Floats | None) -> scipy.sparse.csr_array:
-        """(own, own + foreign) weights of the live edges; a row lists them in the order of the whole graph."""
+    def _adjacency(self, weights: Floats) -> scipy.sparse.csr_array:
+        """(own, own + foreign) weights of the live edges; a row lists them in the order of the site's edges."""
         ends = np.stack([self.head, self.tail], axis=1).ravel()
         others = np.stack([self.tail, self.head], axis=1).ravel()
         counted = ends < self.node_count
         if self.live is not None:
             counted &= np.repeat(self.live, 2)
-        values = np.repeat(self.weights if weights is None else weights, 2)[counted]
+        values = np.repeat(weights, 2)[counted]
         order = np.argsort(ends[counted], kind="stable")
         starts = np.searchsorted(ends[counted][order], np.arange(self.node_count + 1))
         shape = (self.node_count, self.node_count + len(self.outside))
@@ -122,27 +144,21 @@ class Site:
 
     def edge_sum(self, per_edge: Floats) -> Floats:
         """Sum a number per edge at both ends, per own node; all edges of an own node count, dead or alive."""
-        ends = np.stack([self.head, self.tail], axis=1).ravel()
-        own = ends < self.node_count
-        return np.bincount(ends[own], np.repeat(per_edge, 2)[own], minlength=self.node_count).astype(np.float64)
+        values = np.ascontiguousarray(per_edge, dtype=np.float64)
+        return kernels.edge_sum(values, self.head, self.tail, len(self.degrees))[: self.node_count]
 
     def at_smaller_end(self, per_edge: Floats) -> Floats:
         """Sum a number per edge at its smaller end, so that over all sites every edge counts once."""
-        counted = self.smaller_end
-        return np.bincount(self.head[counted], per_edge[counted], minlength=self.node_count).astype(np.float64)
+        sums = np.bincount(self.head, per_edge, minlength=self.node_count)
+        return sums[: self.node_count].astype(np.float64)
 
     def bound(self, loss: Loss) -> BoundLoss:
         """The local losses L_i: ``loss`` bound to the data of every own node, prepared once."""
         if loss not in self._bound:
             if len(self._bound) == REMEMBERED_LOSSES:
                 self._bound.pop(next(iter(self._bound)))
-            self._bound[loss] = loss.bind(self.data) if self._whole is None else self._part_of_whole(loss)
+            self._bound[loss] = loss.bind(self.data) if self.part is None else self.part.bound(loss)
         return self._bound[loss]
-
-    def _part_of_whole(self, loss: Loss) -> BoundLoss:
-        assert self._whole is not None
-        site, nodes = self._whole
-        return site.bound(loss).take(nodes)
 
     def as_of_round(self, present: Bools, live: Bools) -> Site:
         """This site with only the ``present`` own nodes at work and only the ``live`` edges carrying."""
@@ -165,7 +181,7 @@ class Site:
             informed=self.informed[kept],
             public=self.public,
             test=None,
-            _whole=(self, kept),
+            part=Part(self, kept, touching),
         )
 
     def edges_touching(self, present: Bools) -> Bools:
@@ -180,15 +196,32 @@ def _times(matrix: scipy.sparse.csr_array, values: Floats) -> Floats:
     return flat.reshape(matrix.shape[0], *values.shape[1:])
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The nodes and edges of a site that a round sees, by their places in it."""
+
+    site: Site
+    nodes: Ints
+    edges: Ints
+
+    def bound(self, loss: Loss) -> BoundLoss:
+        """The local losses of these nodes."""
+        return self.site.bound(loss).take(self.nodes)
+
+
 class _LocalNumbers:
     """Local numbers for the ends of edges: own nodes first, then the neighbours elsewhere."""
 
     def __init__(self, nodes: Ints, head: Ints, tail: Ints) -> None:
-        ends = np.concatenate([head, tail])
-        self.outside = np.setdiff1d(ends, nodes)
+        count = 1 + max((int(numbers.max()) for numbers in (nodes, head, tail) if len(numbers)), default=0)
+        elsewhere = np.zeros(count, dtype=bool)
+        elsewhere[head] = elsewhere[tail] = True
+        elsewhere[nodes] = False
+        self.outside = np.flatnonzero(elsewhere)
         self.everyone = np.concatenate([nodes, self.outside])
-        local = _positions(ends, self.everyone)
-        self.head, self.tail = local[: len(head)], local[len(head) :]
+        place = np.empty(count, dtype=np.int64)
+        place[self.everyone] = np.arange(len(self.everyone))
+        self.head, self.tail = place[head], place[tail]
 
 
 def _positions(values: Ints, among: Ints) -> Ints:
@@ -200,15 +233,31 @@ def _positions(values: Ints, among: Ints) -> Ints:
 def sites_of(network: Network, count: int) -> list[Site]:
     """Cut a network into ``count`` sites of consecutive nodes (fewer if there are fewer nodes).
 
+    A single large site numbers its nodes such that neighbours lie close to each other in memory.
+
     >>> from kinfolk import graphs
     >>> network = Network(graphs.chain(4), [([[1.0]], [1.0])] * 4)
     >>> [site.nodes.tolist() for site in sites_of(network, 2)], sites_of(network, 2)[0].outside.tolist()
     ([[0, 1], [2, 3]], [2])
     """
     if count == 1:
-        return [network.site]
+        return [network.site if network.graph.node_count < ORDERED_FROM else ordered_site(network)]
     blocks = np.array_split(np.arange(network.graph.node_count), min(count, network.graph.node_count))
     return [site_of(network, block) for block in blocks]
+
+
+def ordered_site(network: Network) -> Site:
+    """The site of all nodes in reverse Cuthill–McKee order, its edges by their heads: passes over it are local.
+
+    >>> from kinfolk import graphs
+    >>> ordered_site(Network(graphs.star(4), [None, None, None, ([[1.0]], [1.0])])).nodes.tolist()
+    [3, 2, 0, 1]
+    """
+    graph = network.graph
+    nodes = reverse_cuthill_mckee(graph.to_sparse(), symmetric_mode=True).astype(np.int64)
+    place = np.empty_like(nodes)
+    place[nodes] = np.arange(len(nodes))
+    return _site(network, nodes, np.lexsort((place[graph.tail], place[graph.head])))
 
 
 def site_of(network: Network, nodes: Ints) -> Site:
@@ -216,7 +265,12 @@ def site_of(network: Network, nodes: Ints) -> Site:
     graph = network.graph
     first, last = nodes[0], nodes[-1]
     mine = ((graph.head >= first) & (graph.head <= last)) | ((graph.tail >= first) & (graph.tail <= last))
-    edges = np.flatnonzero(mine)
+    return _site(network, nodes, np.flatnonzero(mine))
+
+
+def _site(network: Network, nodes: Ints, edges: Ints) -> Site:
+    """The site of some nodes and the edges that touch them, in the orders given."""
+    graph = network.graph
     numbered = _LocalNumbers(nodes, graph.head[edges], graph.tail[edges])
     return Site(
         nodes=nodes,

@@ -39,7 +39,7 @@ from kinfolk.models import LinearModels
 from kinfolk.network import Network
 from kinfolk.program import Arrays, Inbox, Outbox, PerEdge, PerNode, Reply, Turn
 from kinfolk.site import Site
-from kinfolk.typing import Floats
+from kinfolk.typing import Floats, Ints
 
 RELAXATION = 1.6
 BALANCE_EVERY = 10  # rounds
@@ -62,13 +62,30 @@ class Inexact:
         return self.accuracy / round_**self.power
 
 
+class Flows(NamedTuple):
+    """What (1) gives at a point, without taking the step: numbers per edge, and what would flow out of every node."""
+
+    variation: Floats  # (edges,) λA φ(Dw)
+    mismatch: Floats  # (edges,) λA φ(Dw) + (λA φ)*(u_new) − ⟨u_new, Dw⟩
+    moved: Floats  # (edges,) ‖u_new − u‖²
+    divergence: Floats  # (nodes, parameters) Dᵀu_new
+
+
+OnePass = tuple[Ints, Ints, Floats, float, Floats, float, tuple[float, float, float]]
+
+
 class State(NamedTuple):
     """Primal and dual variables."""
 
     w: PerNode  # (nodes, parameters)
-    w_new: PerNode  # (nodes, parameters) what (2) gave
+    w_bar: PerNode  # (nodes, parameters) 2 w_new − w, with w_new what (2) gave
     u: PerEdge  # (edges, parameters) flow from the smaller to the larger end
     missed: PerNode  # (nodes,) messages that did not come since the coordinator was last told
+
+    @property
+    def w_new(self) -> Floats:
+        """What (2) gave."""
+        return 0.5 * (self.w + self.w_bar)
 
 
 @dataclass(frozen=True)
@@ -141,62 +158,99 @@ class GTVMin(LinearProgram):
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
         """Go on from a state; the coordinator learns what sets the first η."""
         bound = site.bound(self.loss)
-        said = {"pull": site.edge_sum(self._scales(site)), "curvature": bound.trace / bound.width}
-        return state, Outbox({"w_bar": 2 * state.w_new - state.w}, said)
+        _, pull = self._scales(site)
+        return state, Outbox({"w_bar": state.w_bar}, {"pull": pull, "curvature": bound.trace / bound.width})
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1) and (2), relaxed; every tenth round, also what the coordinator needs to balance them."""
         if self.steps == "direct":
             return self._solve(site)
-        w, w_new, u, missed = state
-        tau, sigma = self._step_sizes(site, inbox.to_all["eta"])
-        rho = inbox.to_all["rho"]
-        w_bar = 2 * w_new - w
-        said: dict[str, Floats] = {}
+        w, w_bar, u, missed = state
+        eta, rho = float(inbox.to_all["eta"]), float(inbox.to_all["rho"])
+        values = site.values(w_bar, inbox["w_bar"])
         missed = missed + site.missed
-        reports = self.steps == "balanced" and turn.round % BALANCE_EVERY == 0
-        fused = getattr(self.coupling, "dual_step", None)
-        if fused is not None and site.live is None and not reports:
-            values, limits = site.values(w_bar, inbox["w_bar"]), self.lam * site.weights
-            fused(u, values, site.head, site.tail, sigma, limits, float(rho))  # (1)
-        else:
-            u_new = self._dual_step(site, u, site.difference(w_bar, inbox["w_bar"]), sigma)  # (1)
-            if reports:
-                said = self._report(site, state, tau, sigma, u_new)
-                missed = np.zeros_like(missed)
-            u = site.carried(u + rho * (u_new - u), u)
-        w = w + rho * (w_new - w)
-        w_new = self._primal_step(site, w - tau[:, None] * site.divergence(u), tau, w_new, turn)  # (2)
-        return State(w, w_new, u, missed), Outbox({"w_bar": 2 * w_new - w}, said)
+        said: dict[str, Floats] = {}
+        if self.steps == "balanced" and turn.round % BALANCE_EVERY == 0:
+            said = {**self._report(site, state, values, eta), "missed": missed}
+            missed = np.zeros_like(missed)
+        flow = self._dual_step(site, u, values, eta, rho)  # (1)
+        w_bar = self._primal_step(site, w, w_bar, flow, eta, rho, turn)  # (2)
+        return State(w, w_bar, u, missed), Outbox({"w_bar": w_bar}, said)
 
-    def _report(self, site: Site, state: State, tau: Floats, sigma: Floats, u_new: Floats) -> dict[str, Floats]:
+    def _dual_step(self, site: Site, u: Floats, values: Floats, eta: float, rho: float) -> Floats:
+        """(1), relaxed, in place; also Dᵀu."""
+        flow, known = np.zeros_like(values), self._in_one_pass(site, eta)
+        if known is not None:
+            kernels.dual_step(u, values, *known, rho, flow)
+        else:
+            for block in site.edge_blocks:
+                u_new, _ = self._dual_prox(site, block, u, values, eta)
+                u[block] = site.carried(u[block] + rho * (u_new - u[block]), u[block], block)
+                kernels.add_flows(flow, u[block], site.head[block], site.tail[block])
+        return flow[: site.node_count]
+
+    def _in_one_pass(self, site: Site, eta: float) -> OnePass | None:
+        """What a compiled pass over the edges needs, for the couplings that it knows."""
+        shape = getattr(self.coupling, "shape", None)
+        if shape is None or site.live is not None:
+            return None
+        scales, _ = self._scales(site)
+        return site.head, site.tail, scales, 1 / (2 * eta), site.weights, float(self.lam), shape
+
+    def _dual_prox(self, site: Site, block: slice, u: Floats, values: Floats, eta: float) -> tuple[Floats, Floats]:
+        """(1) as it stands, on a block of edges; and the differences there."""
+        change, sigma = site.difference_on(block, values), self._scales(site)[0][block] / (2 * eta)
+        v = kernels.along(u[block], sigma, change)
+        return self.coupling.dual_prox(v, sigma, self.lam * site.weights[block]), change
+
+    def _primal_step(
+        self, site: Site, w: Floats, w_bar: Floats, flow: Floats, eta: float, rho: float, turn: Turn
+    ) -> Floats:
+        """(2), relaxed, w in place; what neighbours are to hear."""
+        bound, tau = site.bound(self.loss), self._tau(site, eta)
+        if self.inexact is None:
+            return bound.primal_step(w, w_bar, flow, tau, rho)
+        w_new = 0.5 * (w_bar + w)
+        w += rho * (w_new - w)
+        return 2 * bound.prox_by_gradient(w - tau[:, None] * flow, tau, self.inexact.at(turn.round), w_new) - w
+
+    def _scales(self, site: Site) -> tuple[Floats, Floats]:
+        """s_e, and their sums at the nodes."""
+        if self.steps == "published":
+            return np.ones_like(site.weights), site.own_degrees.astype(np.float64)
+        return site.root_weights, site.root_degrees
+
+    def _tau(self, site: Site, eta: float) -> Floats:
+        """τ_i of (3); a node without edges takes 1 for the sum."""
+        _, pull = self._scales(site)
+        return eta / np.where(pull > 0, pull, 1.0)
+
+    def _report(self, site: Site, state: State, values: Floats, eta: float) -> dict[str, Floats]:
         """What the coordinator needs to balance primal and dual steps."""
-        w, w_new, u, missed = state
+        flows = self._flows(site, state.u, values, eta)
+        sigma = self._scales(site)[0] / (2 * eta)
         return {
-            **self._conditions(site, 2 * w_new - w, u, u_new, sigma),
-            "moved_w": squares(w_new - w) / tau,
-            "moved_u": site.at_smaller_end(squares(u_new - u) / sigma),
-            "missed": missed + site.missed,
+            **self._conditions(site, state.w_bar, flows, sigma),
+            "moved_w": squares(state.w_new - state.w) / self._tau(site, eta),
+            "moved_u": site.at_smaller_end(flows.moved / sigma),
         }
 
-    def _scales(self, site: Site) -> Floats:
-        """s_e."""
-        return np.ones_like(site.weights) if self.steps == "published" else np.sqrt(site.weights)
-
-    def _step_sizes(self, site: Site, eta: float) -> tuple[Floats, Floats]:
-        """τ_i and σ_e of (3); a node without edges takes 1 for the sum."""
-        scales = self._scales(site)
-        pull = site.edge_sum(scales)
-        return eta / np.where(pull > 0, pull, 1.0), scales / (2 * eta)
-
-    def _primal_step(self, site: Site, v: Floats, tau: Floats, start: Floats, turn: Turn) -> Floats:
-        bound = site.bound(self.loss)
-        if self.inexact is None:
-            return bound.prox(v, tau, start)
-        return bound.prox_by_gradient(v, tau, self.inexact.at(turn.round), start)
-
-    def _dual_step(self, site: Site, u: Floats, change: Floats, sigma: Floats) -> Floats:
-        return self.coupling.dual_prox(kernels.along(u, sigma, change), sigma, self.lam * site.weights)
+    def _flows(self, site: Site, u: Floats, values: Floats, eta: float) -> Flows:
+        """What (1) gives at ``values``, block by block, so that no array of the size of u is made."""
+        variation, mismatch, moved = (np.empty(len(u)) for _ in range(3))
+        flow, known = np.zeros_like(values), self._in_one_pass(site, eta)
+        if known is not None:
+            kernels.dual_look(u, values, *known, flow, variation, mismatch, moved)
+            return Flows(variation, mismatch, moved, flow[: site.node_count])
+        for block in site.edge_blocks:
+            u_new, change = self._dual_prox(site, block, u, values, eta)
+            weights = self.lam * site.weights[block]
+            variation[block] = weights * self.coupling.value(change)
+            conjugate = scaled_conjugate(self.coupling, u_new, weights)
+            mismatch[block] = variation[block] + conjugate - np.einsum("ij,ij->i", u_new, change)
+            moved[block] = squares(u_new - u[block])
+            kernels.add_flows(flow, u_new, site.head[block], site.tail[block])
+        return Flows(variation, mismatch, moved, flow[: site.node_count])
 
     def _solve(self, site: Site) -> tuple[State, Outbox]:
         """The whole problem at once."""
@@ -234,24 +288,17 @@ class GTVMin(LinearProgram):
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Objective and optimality conditions at (2 w_new − w, the result of (1)), which is what is handed out."""
-        w, u_new, sigma = self._answer(site, state, inbox["w_bar"], inbox.to_all["eta"])
-        change, weights = site.difference(w, inbox["w_bar"]), self.lam * site.weights
-        variation = weights * self.coupling.value(change)
-        mismatch = variation + scaled_conjugate(self.coupling, u_new, weights) - np.einsum("ij,ij->i", u_new, change)
+        w, eta = state.w_bar, inbox.to_all["eta"]
+        flows = self._flows(site, state.u, site.values(w, inbox["w_bar"]), eta)
         return {
             "loss": site.bound(self.loss).value(w),
-            "variation": site.at_smaller_end(variation),
-            "mismatch": site.at_smaller_end(mismatch),
+            "variation": site.at_smaller_end(flows.variation),
+            "mismatch": site.at_smaller_end(flows.mismatch),
             "length": squares(w),
-            **self._conditions(site, w, state.u, u_new, sigma),
+            **self._conditions(site, w, flows, self._scales(site)[0] / (2 * eta)),
         }
 
-    def _answer(self, site: Site, state: State, heard: Floats, eta: float) -> tuple[Floats, Floats, Floats]:
-        _, sigma = self._step_sizes(site, eta)
-        w = 2 * state.w_new - state.w
-        return w, self._dual_step(site, state.u, site.difference(w, heard), sigma), sigma
-
-    def _conditions(self, site: Site, w: Floats, u: Floats, u_new: Floats, sigma: Floats) -> dict[str, Floats]:
+    def _conditions(self, site: Site, w: Floats, flows: Flows, sigma: Floats) -> dict[str, Floats]:
         """Squared parts, per node, of the optimality conditions at (w, u_new):
 
         ∇L_i(w_i) + (Dᵀu)_i = 0   and   (Dw)_e ∈ ∂(λA_e φ)*(u_e), which (1) misses by (u − u_new) / σ.
@@ -259,10 +306,10 @@ class GTVMin(LinearProgram):
         bound = site.bound(self.loss)
         gradient = bound.gradient(w)
         return {
-            "stationarity": squares(gradient + site.divergence(u_new)),
+            "stationarity": squares(gradient + flows.divergence),
             "gradient": squares(gradient),
             "resting": squares(bound.gradient_at_zero),
-            "complementarity": site.at_smaller_end(squares((u - u_new) / sigma[:, None])),
+            "complementarity": site.at_smaller_end(flows.moved / sigma**2),
             "size": site.own_degrees * squares(w),
         }
 
@@ -285,9 +332,8 @@ class GTVMin(LinearProgram):
 
     def models(self, site: Site, state: State) -> LinearModels:
         """The parameters; NaN where nothing could be learnt."""
-        w = 2 * state.w_new - state.w
         reached = site.informed if self.lam > 0 else site.data.sizes > 0
-        return LinearModels(np.where(reached[:, None], w, np.nan), self.loss)
+        return LinearModels(np.where(reached[:, None], state.w_bar, np.nan), self.loss)
 
     def finish(self, site: Site, models: LinearModels) -> LinearModels:
         """Give nodes that no data reach the pooled model, if that was asked for."""
@@ -298,8 +344,11 @@ class GTVMin(LinearProgram):
 
     def certify(self, site: Site, state: State, reply: Arrays) -> Certificate:
         """How far from the best answer this one can be."""
-        w, u, sigma = self._answer(site, state, state.w[:0], reply["eta"])
-        sums = {name: float(part.sum()) for name, part in self._conditions(site, w, state.u, u, sigma).items()}
+        w, eta = state.w_bar, reply["eta"]
+        flows = self._flows(site, state.u, w, eta)
+        conditions = self._conditions(site, w, flows, self._scales(site)[0] / (2 * eta))
+        sums = {name: float(part.sum()) for name, part in conditions.items()}
+        u, _ = self._dual_prox(site, slice(None), state.u, w, eta)
         problem = Problem(site, site.bound(self.loss), self.coupling, self.lam * site.weights)
         return certify(problem, w, u, max(_relative(sums)))
 

@@ -102,16 +102,16 @@ class Session:
             if site.test is not None and len(site.test.y):
                 models = self.algorithm.models(site, state)
                 errors.append(models.error(site.test.X, site.test.y, site.test.owner))
-        totals = {name: float(np.concatenate([m[name] for m in measures]).sum()) for name in measures[0]}
+        totals = {name: float(self._by_node([m[name] for m in measures]).sum()) for name in measures[0]}
         return totals, np.concatenate(errors) if errors else None
 
     def snapshot(self) -> Snapshot:
         """Everything a later session needs to go on, as one site holding every node would have it."""
         state, said = self.states[0], self.said[0]
-        if len(self.sites) > 1:
+        if self.sites[0] is not self.network.site:
             parts = {name: [getattr(s, name) for s in self.states] for name in state._fields}
             state = type(state)(**{name: self._whole(parts[name], axis) for name, axis in axes_of(state).items()})
-            said = {name: np.concatenate([words[name] for words in self.said]) for name in said}
+            said = {name: self._by_node([words[name] for words in self.said]) for name in said}
         return Snapshot(state, said, self.memory, self.to_all, self.to_each, self.bytes_sent)
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -145,11 +145,11 @@ class Session:
     def _step_site(self, k: int, here: Site, inbox: Inbox, turn: Turn) -> Outbox:
         """Step one site; where somebody is away, only the part of the state that is at work is handed over."""
         site, state = self.sites[k], self.states[k]
-        if here is site:
+        if here.part is None:
             self.states[k], outbox = self.algorithm.step(site, state, inbox, turn)
             self.said[k] = outbox.neighbours
             return outbox
-        nodes, edges = np.searchsorted(site.nodes, here.nodes), np.searchsorted(site.edges, here.edges)
+        nodes, edges = here.part.nodes, here.part.edges
         axes = axes_of(state)
         part = type(state)(**{name: _part(getattr(state, name), axis, nodes, edges) for name, axis in axes.items()})
         new, outbox = self.algorithm.step(here, part, inbox, turn)
@@ -166,9 +166,9 @@ class Session:
         """What a site hears: a row of everyone elsewhere (NaN from nodes that are away), and the coordinator."""
         away = ~active[site.outside]
         heard = {}
-        for name in self.said[0]:
+        for name, first in self.said[0].items():
             words = [words[name] for words in self.said]
-            rows = (words[0] if len(words) == 1 else np.concatenate(words))[site.outside]
+            rows = first[:0] if len(words) == 1 and not len(away) else self._by_node(words)[site.outside]
             if np.issubdtype(rows.dtype, np.floating):
                 rows[away] = np.nan
             heard[name] = rows
@@ -179,13 +179,14 @@ class Session:
         words = spoken[0][1].coordinator if spoken else {}
         if not words:
             return
-        heard = {name: np.concatenate([outbox.coordinator[name] for _, outbox in spoken]) for name in words}
         speakers = np.concatenate([site.nodes for site, _ in spoken])
+        order = np.argsort(speakers)
+        heard = {name: np.concatenate([outbox.coordinator[name] for _, outbox in spoken])[order] for name in words}
         self.memory, reply = self.algorithm.combine(self.memory, heard, turn)
         self.to_all = reply.to_all
         for name, rows in reply.to_each.items():
             silent = np.zeros((self.network.graph.node_count, *rows.shape[1:]), dtype=rows.dtype)
-            self.to_each[name] = _replaced(self.to_each.get(name, silent), speakers, rows)
+            self.to_each[name] = _replaced(self.to_each.get(name, silent), speakers[order], rows)
         self._count_coordinator(heard, reply, len(speakers))
 
     # ------------------------------------------------------------------ counting bytes, as if every node were a site
@@ -198,12 +199,19 @@ class Session:
         broadcast = sum(np.asarray(values).nbytes for values in reply.to_all.values())
         self.bytes_sent += speakers * (_row_bytes(heard) + _row_bytes(reply.to_each) + broadcast)
 
+    def _by_node(self, parts: list[Any]) -> Any:
+        """What all sites have, in the order of the nodes."""
+        whole = np.empty((self.network.graph.node_count, *parts[0].shape[1:]), dtype=parts[0].dtype)
+        for site, part in zip(self.sites, parts, strict=True):
+            whole[site.nodes] = part
+        return whole
+
     def _whole(self, parts: list[Any], axis: str) -> Any:
         """A state field over the whole network; an edge that two sites know is taken from its smaller end."""
         if axis == "shared":
             return parts[0]
         if axis == "node":
-            return np.concatenate(parts)
+            return self._by_node(parts)
         whole = np.empty((self.network.graph.edge_count, *parts[0].shape[1:]), dtype=parts[0].dtype)
         for site, part in zip(self.sites, parts, strict=True):
             whole[site.edges[site.smaller_end]] = part[site.smaller_end]
