@@ -35,18 +35,21 @@ _HOMES = {
         "Pooled",
         "Uniform",
     ],
+    "algorithms.fedrelax": ["FedRelax"],
     "checks": ["InputError"],
     "couplings": ["AbsoluteNorm", "EuclideanNorm", "MaximumNorm", "PNorm", "QuadraticForm", "SquaredNorm"],
     "data": ["Data"],
     "engines": ["InProcess"],
     "graph": ["Graph"],
     "losses": ["Huber", "Logistic", "Poisson", "Squared"],
+    "models.estimators": ["Resampled"],
+    "models.least_squares": ["LinearModel", "RMSprop"],
     "network": ["Network"],
     "recovery": ["constant_above", "found_clusters", "guaranteed_recovery"],
     "run": ["Run", "Tolerance", "fit"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("datasets", "graphs", "testing")
+_MODULES = ("datasets", "graphs", "public", "testing")
 
 __all__ = [*_HOME_OF, *_MODULES]
 

@@ -222,10 +222,15 @@ def solve_symmetric(matrices: Floats, rows: Floats) -> Floats:
     >>> solve_symmetric(np.array([[[4.0, 0.0], [0.0, 0.0]]]), np.array([[2.0, 0.0]]))
     array([[0.5, 0. ]])
     """
+    return (invert_symmetric(matrices) @ rows[:, :, None])[:, :, 0]
+
+
+def invert_symmetric(matrices: Floats) -> Floats:
+    """The inverses with which ``solve_symmetric`` solves."""
     diagonal = np.einsum("nkk->nk", matrices)
     scale = np.where(diagonal > 0, 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
     inverse = np.linalg.pinv(scale[:, :, None] * matrices * scale[:, None, :], hermitian=True)
-    return scale * (inverse @ (scale * rows)[:, :, None])[:, :, 0]
+    return scale[:, :, None] * inverse * scale[:, None, :]
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,6 +31,10 @@ class InputError(ValueError):
     """What the user gave cannot be used; the message says what was expected, what was given and what to do."""
 
 
+class LearningError(InputError):
+    """A node could not be fitted, or its model does not predict; the sentence names the node."""
+
+
 @dataclass(frozen=True)
 class AtLeast:
     """A range for a numeric parameter: ``low`` and everything above it, infinity excluded."""
@@ -128,8 +132,8 @@ def _admits(value: Any, hint: Any) -> bool:
     return any(_admits(value, part) for part in arguments)
 
 
-def as_floats(values: Any, what: str, dimensions: int) -> Floats:
-    """``values`` as a finite float64 array of the given number of dimensions, or a sentence about ``what``."""
+def as_floats(values: Any, what: str, *dimensions: int) -> Floats:
+    """``values`` as a finite float64 array with one of the numbers of axes, or a sentence about ``what``."""
     try:
         kinds = {kind for part in _columns(values) for kind in np.asarray(part).dtype.kind}
         if kinds & set("mMc"):
@@ -139,8 +143,9 @@ def as_floats(values: Any, what: str, dimensions: int) -> Floats:
         raise InputError(
             f"Expected real numbers for {what}, got values that are not: encode text, categories and dates first."
         ) from error
-    if array.ndim != dimensions:
-        raise InputError(f"Expected an array with {dimensions} axes for {what}, got shape {array.shape}.")
+    if array.ndim not in dimensions:
+        axes = " or ".join(map(str, dimensions))
+        raise InputError(f"Expected an array with {axes} axes for {what}, got shape {array.shape}.")
     finite = np.isfinite(array)
     if not finite.all():
         bad = np.flatnonzero(~finite.reshape(len(array), -1).all(axis=1))

@@ -11,6 +11,7 @@ import numpy as np
 from kinfolk.checks import InputError, as_floats, listing
 from kinfolk.data import Data
 from kinfolk.graph import Graph
+from kinfolk.public import PublicPoints
 from kinfolk.typing import Bools, Floats
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from kinfolk.site import Site
 
+MOST_CLASSES = 1_000
 UNEVEN = 1e3  # a ratio of feature scales that deserves a remark
 
 
@@ -30,7 +32,8 @@ class Network:
     data : (X, y) for every node: a mapping by name (nodes left out have no data), a sequence in node order
         (None for a node without data), or a ``Data``.
     test : held-out data in the same forms; used for the error in the history, never for learning.
-    public : array (points, features) of unlabelled points that everybody may see.
+    public : unlabelled points on which neighbours compare predictions: (points, features), (nodes, points, features)
+        for a set per node, or what ``kinfolk.public`` draws.
     features : names of the features.
 
     >>> from kinfolk import graphs
@@ -59,9 +62,7 @@ class Network:
         self.test = None if test is None else _as_data(graph, test, "test")
         if self.test is not None and len(self.test.y) and self.test.feature_count != width:
             raise InputError(f"Expected test data with {width} features, got {self.test.feature_count}.")
-        self.public: Floats | None = None if public is None else as_floats(public, "the public points", 2)
-        if self.public is not None and self.public.shape[1] != width:
-            raise InputError(f"Expected public points with {width} features, got {self.public.shape[1]}.")
+        self.public = None if public is None else PublicPoints.of(public, graph.node_count, width)
         self.features = [f"x{k}" for k in range(width)] if features is None else list(features)
         if len(self.features) != width:
             raise InputError(f"Expected names for {width} features, got {len(self.features)}.")
@@ -119,6 +120,26 @@ class Network:
         from kinfolk.site import site_of
 
         return site_of(self, np.arange(self.graph.node_count))
+
+    @cached_property
+    def name_array(self) -> Any:
+        """The names of the nodes as an array of objects."""
+        names = np.empty(self.graph.node_count, dtype=object)
+        names[:] = list(self.names)
+        return names
+
+    @cached_property
+    def classes(self) -> Floats | None:
+        """The labels that occur at any node, ascending, if they are at most ``MOST_CLASSES`` whole numbers.
+
+        >>> from kinfolk import graphs
+        >>> Network(graphs.chain(2), [([[1.0]], [2.0]), ([[2.0]], [0.0])]).classes
+        array([0., 2.])
+        """
+        if not (self.data.y == np.floor(self.data.y)).all():
+            return None
+        found = np.unique(self.data.y)
+        return found if len(found) <= MOST_CLASSES else None
 
     @cached_property
     def informed(self) -> Bools:
@@ -185,6 +206,16 @@ class Network:
     def with_graph(self, graph: Graph) -> Network:
         """The same data on another graph of the same nodes."""
         return Network(graph, self.data, test=self.test, public=self.public, features=self.features)
+
+    def with_public(self, public: Any) -> Network:
+        """The same network with other public points: an array, or what ``kinfolk.public`` draws.
+
+        >>> from kinfolk import graphs, public
+        >>> network = Network(graphs.chain(2), [([[1.0]], [2.0]), ([[2.0]], [0.0])])
+        >>> print(network.with_public(public.standard_normal(network, 20)).public)
+        20 public points, one common set, drawn from N(0, I)
+        """
+        return Network(self.graph, self.data, test=self.test, public=public, features=self.features)
 
     def __repr__(self) -> str:
         bare = int((self.data.sizes == 0).sum())

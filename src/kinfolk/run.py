@@ -11,7 +11,16 @@ from typing import Annotated, Any
 import numpy as np
 import pandas
 
-from kinfolk.checks import AtLeast, Between, InputError, as_floats, check_parameters, check_value, listing
+from kinfolk.checks import (
+    AtLeast,
+    Between,
+    InputError,
+    LearningError,
+    as_floats,
+    check_parameters,
+    check_value,
+    listing,
+)
 from kinfolk.engines.inprocess import InProcess, Snapshot
 from kinfolk.network import Network
 from kinfolk.program import Turn
@@ -156,7 +165,11 @@ def fit(
     with progress_bar(type(algorithm).__name__, rounds, enabled=progress) as bar:
         for count in range(first, first + rounds + 1):
             if count > first:
-                session.step(_turn(network, count, participation, seed))
+                try:
+                    session.step(_turn(network, count, participation, seed))
+                except LearningError as error:  # the session is as it was before this round
+                    stopped, count = f"stopped before round {count:,}: {error}", count - 1
+                    break
             elif rows:
                 continue  # measured in the run before
             done = count - first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -47,9 +47,12 @@ class Site:
     degrees: Ints  # (own + foreign,) numbers of neighbours
     data: Data  # of own nodes
     informed: Bools  # (own,) has data, or is connected to a node that has
-    public: Floats | None = None  # (points, features)
+    public: Floats | None = None  # (points, features), or (own + foreign, points, features): a set per node
+    names: Any = ()  # (own,) an array of objects
+    classes: Floats | None = None  # the labels that occur anywhere in the network, if these are few whole numbers
     test: Data | None = None  # of own nodes
     _bound: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
     part: Part | None = field(default=None, repr=False)  # of which site this is what a round sees
 
     @property
@@ -127,7 +130,12 @@ class Site:
     def neighbour_sum(self, own: Floats, heard: Floats, weights: Floats | None = None) -> Floats:
         """Σ_j A_ij w_j over the neighbours that were heard, per own node; ``weights`` (edges,) replace the A_ij."""
         values = self.values(own, heard)
-        return _times(self._adjacency(self.weights if weights is None else weights), values)
+        return _times(self.adjacency if weights is None else self._adjacency(weights), values)
+
+    @cached_property
+    def adjacency(self) -> scipy.sparse.csr_array:
+        """(own, own + foreign) weights A_ij of the live edges."""
+        return self._adjacency(self.weights)
 
     def _adjacency(self, weights: Floats) -> scipy.sparse.csr_array:
         """(own, own + foreign) weights of the live edges; a row lists them in the order of the site's edges."""
@@ -160,6 +168,12 @@ class Site:
             self._bound[loss] = loss.bind(self.data) if self.part is None else self.part.bound(loss)
         return self._bound[loss]
 
+    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What ``make`` gives, prepared once and kept under ``key`` for as long as this site lives."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
     def as_of_round(self, present: Bools, live: Bools) -> Site:
         """This site with only the ``present`` own nodes at work and only the ``live`` edges carrying."""
         kept = np.flatnonzero(present)
@@ -179,10 +193,18 @@ class Site:
             degrees=self.degrees[_positions(numbered.everyone, everyone)],
             data=self.data.take(kept),
             informed=self.informed[kept],
-            public=self.public,
+            public=self._public_of(numbered.everyone, everyone),
+            names=self.names[kept],
+            classes=self.classes,
             test=None,
             part=Part(self, kept, touching),
         )
+
+    def _public_of(self, some: Ints, everyone: Ints) -> Floats | None:
+        """The public points of some of the nodes that this site knows."""
+        if self.public is None or self.public.ndim == 2:
+            return self.public
+        return self.public[_positions(some, everyone)]
 
     def edges_touching(self, present: Bools) -> Bools:
         """(edges,) whether an edge touches a present own node."""
@@ -207,6 +229,13 @@ class Part:
     def bound(self, loss: Loss) -> BoundLoss:
         """The local losses of these nodes."""
         return self.site.bound(loss).take(self.nodes)
+
+
+def _public(network: Network, everyone: Ints) -> Floats | None:
+    """The public points that a site knows: its own and those of its neighbours elsewhere."""
+    if network.public is None:
+        return None
+    return network.public.points[everyone] if network.public.per_node else network.public.points
 
 
 class _LocalNumbers:
@@ -283,6 +312,8 @@ def _site(network: Network, nodes: Ints, edges: Ints) -> Site:
         degrees=graph.degrees[numbered.everyone],
         data=network.data.take(nodes),
         informed=network.informed[nodes],
-        public=network.public,
+        public=_public(network, numbered.everyone),
+        names=network.name_array[nodes],
+        classes=network.classes,
         test=None if network.test is None else network.test.take(nodes),
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from kinfolk.checks import AtLeast, Between
+from kinfolk.checks import AtLeast, Between, LearningError
 from kinfolk.network import Network
 from kinfolk.program import Arrays, Coordinated, Inbox, Outbox, Reply, Turn, axes_of
 from kinfolk.site import Site, sites_of
@@ -75,7 +75,7 @@ class Session:
         self._coordinate([(site, outbox) for site, (_, outbox) in zip(self.sites, firsts, strict=True)], turn)
 
     def step(self, turn: Turn) -> None:
-        """One round: those present hear, compute and speak."""
+        """One round: those present hear, compute and speak; if one of them fails, nobody has moved."""
         active = np.zeros(self.network.graph.node_count, dtype=bool)
         active[turn.active] = True
         carries = self._carrying(active, turn)
@@ -83,10 +83,15 @@ class Session:
         # Everybody hears before anybody computes: a step may overwrite the arrays it has sent.
         present = [self._as_of_round(site, active, carries) for site in self.sites]
         inboxes = [self._inbox(here, active) for here in present]
+        before = list(self.states), list(self.said), self.bytes_sent
         spoken = []
-        for k, (here, inbox) in enumerate(zip(present, inboxes, strict=True)):
-            if here.node_count:
-                spoken.append((here, self._step_site(k, here, inbox, turn)))
+        try:
+            for k, (here, inbox) in enumerate(zip(present, inboxes, strict=True)):
+                if here.node_count:
+                    spoken.append((here, self._step_site(k, here, inbox, turn)))
+        except LearningError:
+            self.states, self.said, self.bytes_sent = before
+            raise
         self._coordinate(spoken, turn)
 
     def measure(self) -> tuple[dict[str, float], Any]:

@@ -1,0 +1,287 @@
+"""FedRelax: any model at any node, trained together through predictions on public points.
+
+Jung, Abdurakhmanova, Kuznetsova, SarcheshmehPour: Towards Model-Agnostic Federated Learning over Networks (2025),
+Algorithms 1 and 2; in an earlier form in 2023.
+
+    min_h  Σ_i [ L_i(h_i) + λ Σ_j A_ij δ(h_i, h_j) ],                          λ is the paper's α; every edge twice
+    L_i(h) = 1/m_i Σ_r L(y_r, h(x_r)),   δ(h_i, h_j) = 1/m' Σ_{x ∈ P_j} L(h_j(x), h_i(x))
+
+    h_i <- argmin_h  L_i(h) + λ Σ_j A_ij δ(h, h_j)        at all nodes at once, h_j as last heard               (1)
+
+L is the squared error, or the cross-entropy for classes. (1) is a fit to weighted rows: own rows count 1 each, a point
+of P_j with the label that j gave it counts λ A_ij m_i / m'. So any model that can weigh its rows will do, and
+neighbours hear predictions, never parameters or data. With one common set of points the labels of a point may be
+merged into their weighted mean, where the model says that this changes nothing.
+
+The method finds a fixed point of (1), which is not the minimiser of the sum: each node moves its own model only. With
+linear models and one common set it is the minimiser of GTV minimisation with φ(v) = ½ v'Qv, Q = 2 X'ᵀX' / m'.
+
+The form of 2023 has the symmetric discrepancy L(h_j, h_i) + L(h_i, h_j) with weight λ/2 and starts at h = 0. For the
+squared error the two terms are equal, so that (1) is the same: ``start="zero"`` is all that differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+
+from kinfolk.algorithms.linear import ratio
+from kinfolk.checks import AtLeast, InputError, LearningError, listing
+from kinfolk.models.estimators import as_local_model
+from kinfolk.models.lessons import Lesson, Lessons, LocalModel
+from kinfolk.models.local import FittedModels
+from kinfolk.network import Network
+from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Turn
+from kinfolk.site import Site
+from kinfolk.typing import Bools, Floats, Ints
+
+SMALLEST_PROBABILITY = 1e-12  # in the cross-entropy that is reported; fits have their own safeguards
+Model = Any  # an estimator, or a LocalModel
+
+
+class State(NamedTuple):
+    """Fitted models, and what they say."""
+
+    fitted: PerNode  # (nodes,) objects; None: no model yet
+    said: PerNode  # (nodes, points) or (nodes, points, classes); NaN: nothing yet
+    moved: PerNode  # (nodes,) mean squared change of what was said, in the node's last update
+
+
+@dataclass(frozen=True)
+class FedRelax:
+    """Tailored models of any kind, by exchanging predictions on public points.
+
+    Parameters
+    ----------
+    model : an estimator for all nodes, a mapping from a node's name to its estimator, or a function from its name.
+        Anything with scikit-learn's ``fit(X, y, sample_weight)`` and ``predict``, ``LinearModel()``, ...
+    lam : λ. Zero leaves every node alone.
+    start : what neighbours have said before round 1: models fitted ``"local"``-ly, or ``"zero"``.
+    order : nodes update ``"together"``, or ``"apart"``: in each round a random set no two of which are neighbours.
+        Together can oscillate where apart converges; apart needs more rounds.
+    recall : points on which a node repeats what it said before, for models that forget when refitted (eq 20).
+    weighting : ``"average"`` as in (1); ``"literal"`` weighs every labelled point λ A_ij, as the paper's trees do.
+
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> from kinfolk import Network, fit, graphs
+    >>> x = [[0.0], [1.0]]
+    >>> network = Network(graphs.chain(2), [(x, [0.0, 1.0]), (x, [0.0, 3.0])], public=x)
+    >>> run = fit(network, FedRelax(DecisionTreeRegressor(), lam=1.0))
+    >>> run.predict([[1.0], [1.0]], node=[0, 1]).round(3)
+    array([1.667, 2.333])
+    """
+
+    model: Model | Mapping[Hashable, Model] | Callable[[Hashable], Model]
+    lam: Annotated[float, AtLeast(0)] = 0.1
+    start: Literal["local", "zero"] = "local"
+    order: Literal["together", "apart"] = "together"
+    recall: Annotated[int, AtLeast(0)] = 0
+    weighting: Literal["average", "literal"] = "average"
+
+    # ------------------------------------------------------------------ before round 1
+
+    def check(self, network: Network) -> None:
+        """Public points, a model for every node that can weigh rows, and one kind of answer."""
+        if network.public is None:
+            raise InputError(
+                "Expected public points on which neighbours compare predictions, got none: for instance "
+                "network.with_public(kinfolk.public.like_the_data(network))."
+            )
+        if isinstance(self.model, Mapping):
+            missing = [name for name in network.names if name not in self.model]
+            if missing:
+                raise InputError(f"Expected a model for every node, got none for {listing(missing)}.")
+        kinds = self._kinds(network.site)
+        for kind in {id(kind): kind for kind in kinds}.values():
+            kind.check()
+        if len({kind.classifies for kind in kinds}) > 1:
+            raise InputError("Expected either regressors or classifiers at all nodes, got both.")
+        if kinds[0].classifies and network.classes is None:
+            raise InputError("Expected whole numbers as labels for classifiers, got others: encode the classes.")
+
+    def remarks(self, network: Network) -> list[str]:
+        """Which points were used, and whether their labels were merged."""
+        kinds = self._kinds(network.site)
+        merging = (
+            sum(kind.merges for kind in kinds) if network.public is not None and not network.public.per_node else 0
+        )
+        return [
+            f"Neighbours compared predictions on {network.public}.",
+            f"Labels of a common point were merged into one weighted row at {merging} of {len(kinds)} nodes.",
+        ]
+
+    def _kinds(self, site: Site) -> list[LocalModel]:
+        """The model of every own node; nodes with the same estimator share one."""
+        known: dict[int, LocalModel] = {}
+        given: Any = self.model
+        if isinstance(given, Mapping):
+            models = [given[name] for name in site.names]
+        elif callable(given) and not hasattr(given, "fit") and not isinstance(given, LocalModel):
+            models = site.kept(("models", given), lambda: [given(name) for name in site.names])
+        else:
+            models = [given] * site.node_count
+        return [known.setdefault(id(model), as_local_model(model)) for model in models]
+
+    # ------------------------------------------------------------------ the node program
+
+    def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
+        """Fit every node alone, or say zero (all classes alike)."""
+        kinds = self._kinds(site)
+        answers = _answers(site, kinds[0])
+        fitted = np.full(site.node_count, None, dtype=object)
+        silent = State(fitted, np.full((site.node_count, *answers), np.nan), np.full(site.node_count, np.inf))
+        if self.start == "zero":
+            alike = 1 / answers[-1] if kinds[0].classifies else 0.0
+            silent = silent._replace(said=np.full_like(silent.said, alike))
+            return silent, Outbox({"said": silent.said})
+        nobody = np.full((len(site.outside), *answers), np.nan)
+        return self._learn(site, silent, nobody, np.arange(site.node_count), turn)
+
+    def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
+        """(1)."""
+        learners = np.flatnonzero(_apart(site, turn)) if self.order == "apart" else np.arange(site.node_count)
+        return self._learn(site, state, inbox["said"], learners, turn)
+
+    def _learn(self, site: Site, state: State, heard: Floats, learners: Ints, turn: Turn) -> tuple[State, Outbox]:
+        """Fit the learners, kind by kind, and let them label their points."""
+        kinds = self._kinds(site)
+        lessons = self._lessons(site, state, heard, kinds, turn)
+        fitted, said, moved = (field.copy() for field in state)
+        for kind in {id(kinds[i]): kinds[i] for i in learners}.values():
+            nodes = np.array([i for i in learners if kinds[i] is kind])
+            models = kind.fit_nodes(lessons(nodes))
+            taught = [(i, model) for i, model in zip(nodes, models, strict=True) if model is not None]
+            for (i, model), words in zip(taught, self._label(site, kind, taught), strict=True):
+                fitted[i], said[i] = model, words
+                moved[i] = np.mean((words - state.said[i]) ** 2)
+        moved[[model is None for model in fitted]] = 0.0
+        return State(fitted, said, np.where(np.isnan(moved), np.inf, moved)), Outbox({"said": said})
+
+    def _lessons(
+        self, site: Site, state: State, heard: Floats, kinds: list[LocalModel], turn: Turn
+    ) -> Callable[[Ints], Lessons]:
+        """What nodes learn from this round."""
+        sizes, points = np.maximum(site.data.sizes, 1), state.said.shape[1]
+        rate = self.lam * (sizes / points if self.weighting == "average" else np.ones(site.node_count))
+        said, target = np.concatenate([state.said, heard]), self._target(site, kinds)
+        recalled = self._recalled(site, state, kinds, turn)
+
+        def seed(node: int) -> int:
+            return int(turn.rng(site.nodes[node]).integers(2**31))
+
+        return lambda nodes: Lessons(site, nodes, target, said, rate, state.fitted, seed, recalled)
+
+    def _target(self, site: Site, kinds: list[LocalModel]) -> Floats:
+        """The labels of own rows: numbers, or certain probabilities."""
+        if not kinds[0].classifies:
+            return site.data.y
+        assert site.classes is not None
+        return (site.data.y[:, None] == site.classes).astype(np.float64)
+
+    def _recalled(self, site: Site, state: State, kinds: list[LocalModel], turn: Turn) -> list[Lesson | None]:
+        """(20): random points with the labels that a node would have given them before; each counts 1."""
+        nothing: list[Lesson | None] = [None] * site.node_count
+        if self.recall == 0:
+            return nothing
+        for i in np.flatnonzero([model is not None for model in state.fitted]):
+            z = turn.rng(site.nodes[i]).normal(size=(self.recall, site.data.feature_count))
+            label = kinds[i].predict_nodes([state.fitted[i]], [z], site.classes)[0]
+            nothing[i] = Lesson(z, label, np.ones(self.recall))
+        return nothing
+
+    def _label(self, site: Site, kind: LocalModel, taught: list[tuple[int, Any]]) -> list[Floats]:
+        """What fitted models say of their public points, checked."""
+        assert site.public is not None
+        points = [site.public if site.public.ndim == 2 else site.public[i] for i, _ in taught]
+        words = kind.predict_nodes([model for _, model in taught], points, site.classes)
+        expected = _answers(site, kind)
+        for (i, _), said in zip(taught, words, strict=True):
+            if said.shape != expected or not np.isfinite(said).all():
+                what = "NaN or infinity" if said.shape == expected else f"shape {said.shape}"
+                raise LearningError(
+                    f"Expected finite predictions of shape {expected} from node {site.names[i]!r}, got {what}."
+                )
+        return words
+
+    # ------------------------------------------------------------------ how far it is
+
+    def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
+        """L_i, λ Σ_j A_ij δ(h_i, h_j), and how far what is said moves."""
+        kinds = self._kinds(site)
+        wrong = cross_entropy if kinds[0].classifies else squared_error
+        loss, disagreement = np.zeros(site.node_count), np.zeros(site.node_count)
+        lessons = self._lessons(site, state, inbox["said"], kinds, Turn(0, site.nodes, 0))(site.nodes)
+        for i in (i for i, model in enumerate(state.fitted) if model is not None):
+            X, _ = site.data[i]
+            if len(X):
+                own = kinds[i].predict_nodes([state.fitted[i]], [X], site.classes)[0]
+                loss[i] = wrong(lessons.target[site.data.starts[i] : site.data.starts[i + 1]], own).mean()
+            neighbours, weights = lessons.teachers(i)
+            if len(neighbours):
+                mine = self._on_their_points(site, kinds[i], state, i, neighbours)
+                apart = wrong(lessons.said[neighbours], mine).mean(axis=1)
+                disagreement[i] = self.lam * (weights * apart).sum()
+        size = np.nan_to_num(state.said).reshape(site.node_count, -1)
+        return {
+            "loss": loss,
+            "disagreement": disagreement,
+            "moved": state.moved,
+            "size": (size**2).mean(axis=1),
+        }
+
+    def _on_their_points(self, site: Site, kind: LocalModel, state: State, i: int, neighbours: Ints) -> Floats:
+        """What node i says of its neighbours' points: (neighbours, points, ...)."""
+        assert site.public is not None
+        if site.public.ndim == 2:
+            return state.said[i][None]
+        theirs = site.public[neighbours]
+        said = kind.predict_nodes([state.fitted[i]], [theirs.reshape(-1, theirs.shape[2])], site.classes)[0]
+        return said.reshape(*theirs.shape[:2], *said.shape[1:])
+
+    def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
+        """Objective and its two parts; the residual is the change of predictions, relative, in the last updates."""
+        return {
+            "objective": totals["loss"] + totals["disagreement"],
+            "residual": ratio(float(np.sqrt(totals["moved"])), float(np.sqrt(totals["size"]))),
+            "loss": totals["loss"],
+            "disagreement": totals["disagreement"],
+        }
+
+    def models(self, site: Site, state: State) -> FittedModels:
+        """The fitted models."""
+        kinds = self._kinds(site)
+        return FittedModels(state.fitted, kinds, site.classes if kinds[0].classifies else None)
+
+
+def _answers(site: Site, kind: LocalModel) -> tuple[int, ...]:
+    """The shape of what a node says of its points."""
+    assert site.public is not None
+    points = site.public.shape[-2]
+    return (points,) if not kind.classifies or site.classes is None else (points, len(site.classes))
+
+
+def squared_error(label: Floats, said: Floats) -> Floats:
+    """(label − said)²."""
+    return (label - said) ** 2
+
+
+def cross_entropy(label: Floats, said: Floats) -> Floats:
+    """−Σ_c label_c log said_c."""
+    return -(label * np.log(np.maximum(said, SMALLEST_PROBABILITY))).sum(axis=-1)
+
+
+def _apart(site: Site, turn: Turn) -> Bools:
+    """Own nodes that have drawn a larger number this round than all neighbours that they hear.
+
+    Numbers are keyed by node and round, so that everybody knows what a neighbour has drawn without asking.
+    """
+    everyone = np.concatenate([site.nodes, site.outside])
+    drawn = np.array([turn.rng(node).random() for node in everyone])
+    carries = np.ones(len(site.head), dtype=bool) if site.live is None else site.live
+    head, tail = site.head[carries], site.tail[carries]
+    wins = np.ones(len(everyone), dtype=bool)
+    wins[np.where(drawn[head] < drawn[tail], head, tail)] = False
+    return wins[: site.node_count]

@@ -1,0 +1,196 @@
+"""Estimators of scikit-learn, and whatever follows its contract, as local models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.pipeline import Pipeline
+from sklearn.tree import DecisionTreeRegressor
+from sklearn.utils.validation import has_fit_parameter
+
+from kinfolk.checks import InputError, LearningError
+from kinfolk.models.lessons import Lesson, Lessons, LocalModel
+from kinfolk.typing import Floats
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """Any regressor or classifier with ``fit(X, y, sample_weight=...)`` and ``predict``; cloned before every fit.
+
+    Classifiers say ``predict_proba``, or vote where they have none. Fits run in threads, one per processor.
+    """
+
+    estimator: Any
+
+    @property
+    def classifies(self) -> bool:
+        """Whether it predicts classes."""
+        return bool(is_classifier(self.estimator))
+
+    @property
+    def merges(self) -> bool:
+        """True for fits that are known to depend on weighted squared errors alone; unknown is False."""
+        model = self.estimator
+        if isinstance(model, LinearRegression | Ridge):
+            return True
+        if not isinstance(model, DecisionTreeRegressor):
+            return False
+        counts_no_rows = model.min_samples_leaf == 1 and model.min_samples_split == 2
+        return counts_no_rows and model.criterion == "squared_error" and model.max_leaf_nodes is None
+
+    def check(self) -> None:
+        """Refuse what has no fit and predict, or cannot weigh its rows."""
+        name = type(self.estimator).__name__
+        if isinstance(self.estimator, type):
+            raise InputError(f"Expected a model such as {self.estimator.__name__}(), got the class: add parentheses.")
+        missing = [what for what in ("fit", "predict") if not hasattr(self.estimator, what)]
+        if missing:
+            raise InputError(f"Expected a model with fit and predict, got {name} without {missing[0]}.")
+        if self._weight_name() is None:
+            raise InputError(
+                f"Expected a model whose fit takes sample_weight, got {name}: wrap it as Resampled({name}(...))."
+            )
+
+    def _weight_name(self) -> str | None:
+        """The name under which fit takes weights; a pipeline hands them to its last step."""
+        model, prefix = self.estimator, ""
+        while isinstance(model, Pipeline):
+            step, model = model.steps[-1]
+            prefix += f"{step}__"
+        return f"{prefix}sample_weight" if has_fit_parameter(model, "sample_weight") else None
+
+    def fit_nodes(self, lessons: Lessons) -> list[Any]:
+        """One fit per node, in threads."""
+        merged = self.merges and lessons.public.ndim == 2
+        return in_threads(lambda node: self._fit(lessons, int(node), merged), lessons.nodes)
+
+    def _fit(self, lessons: Lessons, node: int, merged: bool) -> Any:
+        site, lesson = lessons.site, lessons.lesson(node, merged)
+        if not len(lesson.weight):
+            return None
+        X, y, weight = lesson if not self.classifies else _row_per_class(lesson, site.classes)
+        if self.classifies and (y == y[0]).all():
+            return OneClass(y[0])
+        try:
+            seeded = _seeded(clone(self.estimator), lessons.seed(node))
+            return seeded.fit(X, y, **{str(self._weight_name()): weight})
+        except Exception as error:  # whatever a model raises, the node is named and the run is kept
+            what = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+            raise LearningError(f"Node {site.names[node]!r} could not be fitted ({what}).") from error
+
+    def predict_nodes(self, fitted: Sequence[Any], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
+        """Predictions, or probabilities, in threads."""
+
+        def say(k: int) -> Floats:
+            if not self.classifies:
+                return np.asarray(fitted[k].predict(X[k]), dtype=np.float64)
+            assert classes is not None
+            return _probabilities(fitted[k], X[k], classes)
+
+        return in_threads(say, range(len(fitted)))
+
+
+@dataclass(frozen=True)
+class OneClass:
+    """What a node says that has only ever seen one class."""
+
+    label: float
+
+    @property
+    def classes_(self) -> Floats:
+        """The one class."""
+        return np.array([self.label])
+
+    def predict_proba(self, X: Floats) -> Floats:
+        """Certainty."""
+        return np.ones((len(X), 1))
+
+
+class Resampled(BaseEstimator):
+    """An estimator whose fit cannot weigh rows: it is given rows drawn with replacement in proportion to their weights.
+
+    Parameters
+    ----------
+    estimator : any regressor or classifier.
+    rows : how many rows to draw; by default as many as there are rows with weight.
+    random_state : seed of the draw.
+
+    >>> from sklearn.neighbors import KNeighborsRegressor
+    >>> model = Resampled(KNeighborsRegressor(1), random_state=0)
+    >>> model.fit([[0.0], [1.0]], [5.0, 7.0], sample_weight=[1.0, 0.0]).predict([[1.0]])
+    array([5.])
+    """
+
+    def __init__(self, estimator: Any, rows: int | None = None, random_state: int | None = None) -> None:
+        self.estimator = estimator
+        self.rows = rows
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Resampled:
+        """Draw rows, and fit the estimator to them."""
+        X, y = np.asarray(X), np.asarray(y)
+        weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        size = int((weight > 0).sum()) if self.rows is None else self.rows
+        drawn = np.random.default_rng(self.random_state).choice(len(y), size, p=weight / weight.sum())
+        self.estimator_ = clone(self.estimator).fit(X[drawn], y[drawn])
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """What the estimator predicts."""
+        return self.estimator_.predict(X)
+
+    def __getattr__(self, name: str) -> Any:
+        # Probabilities and classes are the estimator's, and exist if it has them.
+        if name in ("predict_proba", "classes_") and "estimator_" in self.__dict__:
+            return getattr(self.estimator_, name)
+        raise AttributeError(f"Resampled has no attribute {name!r}")
+
+    def __sklearn_tags__(self) -> Any:
+        return self.estimator.__sklearn_tags__()
+
+
+def as_local_model(model: Any) -> LocalModel:
+    """A model as FedRelax uses it: a ``LocalModel`` as it is, anything else as an estimator."""
+    return model if isinstance(model, LocalModel) else Estimator(model)
+
+
+def in_threads(work: Callable[[Any], Any], items: Any) -> list[Any]:
+    """``work`` on every item, on all processors; trees and many other estimators let go of the interpreter's lock."""
+    items = list(items)
+    count = min(os.cpu_count() or 1, len(items))
+    if count <= 1:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(work, items))
+
+
+def _seeded(estimator: Any, seed: int) -> Any:
+    """The estimator with a seed wherever it would draw one: the same run again gives the same models."""
+    parameters = estimator.get_params(deep=True) if hasattr(estimator, "get_params") else {}
+    open_ = {name: seed for name, value in parameters.items() if name.endswith("random_state") and value is None}
+    return estimator.set_params(**open_) if open_ else estimator
+
+
+def _row_per_class(lesson: Lesson, classes: Floats | None) -> Lesson:
+    """A soft label becomes one weighted row per class, which is exactly cross-entropy; nothing weighs nothing."""
+    assert classes is not None
+    weight = lesson.weight[:, None] * lesson.target
+    rows, label = np.nonzero(weight > 0)
+    return Lesson(lesson.X[rows], classes[label], weight[rows, label])
+
+
+def _probabilities(fitted: Any, X: Floats, classes: Floats) -> Floats:
+    """Probabilities in the order of ``classes``, zero for those that a model has not seen; votes where it has none."""
+    out = np.zeros((len(X), len(classes)))
+    if not hasattr(fitted, "predict_proba"):
+        out[np.arange(len(X)), np.searchsorted(classes, fitted.predict(X))] = 1.0
+        return out
+    out[:, np.searchsorted(classes, fitted.classes_)] = fitted.predict_proba(X)
+    return out

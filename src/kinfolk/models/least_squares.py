@@ -1,0 +1,158 @@
+"""Linear models by least squares, all nodes at once: Algorithm 2 of FedRelax.
+
+A node minimises, with own rows counting 1 and rows labelled by neighbour j counting rate_i A_ij,
+
+    Σ_r (y_r − x_r'w)² + rate_i Σ_j A_ij Σ_{x ∈ P_j} (h_j(x) − x'w)² + ridge ‖w‖²  =  w'H_i w − 2 b_i'w + …      (1)
+
+H_i changes only with who speaks, so that its inverse is prepared once. Without ``step`` the minimum (of least norm) is
+taken; with it, one step of an optimiser towards it per round, as in the paper's experiments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from kinfolk import kernels
+from kinfolk.bound import invert_symmetric
+from kinfolk.checks import AtLeast, Between, Positive, check_parameters
+from kinfolk.models.lessons import Lesson, Lessons
+from kinfolk.typing import Floats
+
+
+@dataclass(frozen=True)
+class RMSprop:
+    """v <- decay v + (1 − decay) g²;  w <- w − learning_rate g / (√v + ε), with g the gradient of (1) over m_i."""
+
+    learning_rate: Annotated[float, Positive()] = 0.01
+    decay: Annotated[float, Between(0, 1)] = 0.99
+    epsilon: Annotated[float, Positive()] = 1e-8
+
+    def __call__(self, w: Floats, v: Floats, gradient: Floats) -> tuple[Floats, Floats]:
+        """The next w and v."""
+        v = self.decay * v + (1 - self.decay) * gradient**2
+        return w - self.learning_rate * gradient / (np.sqrt(v) + self.epsilon), v
+
+
+class LinearFit(NamedTuple):
+    """The parameters of a node, the intercept last if there is one."""
+
+    w: Floats  # (parameters,)
+    v: Floats  # (parameters,) the optimiser's mean of squared gradients; zero without one
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """A linear model by least squares.
+
+    Parameters
+    ----------
+    ridge : weight of ‖w‖² beside own rows that count 1 each; the intercept is not penalised.
+    intercept : whether there is a constant term.
+    step : None for the exact minimum, or an optimiser that takes one step per round, such as ``RMSprop()``.
+
+    >>> from kinfolk import FedRelax, Network, fit, graphs
+    >>> network = Network(graphs.chain(2), [([[1.0]], [0.0]), ([[1.0]], [1.0])], public=[[1.0]])
+    >>> run = fit(network, FedRelax(LinearModel(), lam=1.0))
+    >>> [round(float(run.models[i].w[0]), 3) for i in range(2)]
+    [0.333, 0.667]
+    """
+
+    ridge: Annotated[float, AtLeast(0)] = 0.0
+    intercept: bool = False
+    step: RMSprop | None = None
+
+    classifies: ClassVar[bool] = False
+    merges: ClassVar[bool] = True
+
+    def check(self) -> None:
+        """Refuse parameters out of range."""
+        check_parameters(self)
+
+    def fit_nodes(self, lessons: Lessons) -> list[LinearFit | None]:
+        """Minimise (1), or take a step."""
+        H, b = self._quadratic(lessons)
+        something = (lessons.site.data.sizes > 0) | (lessons.rate * lessons.heard_weight > 0)
+        if self.step is None:
+            w, v = _times(self._inverse(lessons, H), b), np.zeros_like(b)
+        else:
+            w, v = self._start(lessons, b.shape[1])
+            slope = 2 * (_times(H, w) - b) / np.maximum(lessons.site.data.sizes, 1)[:, None]
+            w, v = self.step(w, v, slope)
+        return [LinearFit(w[i], v[i]) if something[i] else None for i in lessons.nodes]
+
+    def _quadratic(self, lessons: Lessons) -> tuple[Floats, Floats]:
+        """H_i and b_i of (1)."""
+        site = lessons.site
+        gram, own = site.kept(("own rows", self), lambda: self._own(lessons))
+        labels = np.where(lessons.speaks[:, None], lessons.said, 0.0)
+        taught = self._along_points(lessons, labels)
+        b = own + lessons.rate[:, None] * lessons.neighbour_sum(taught)
+        for node, recalled in enumerate(lessons.recalled):
+            if recalled is not None:
+                gram, b = _with_recalled(gram, b, node, recalled, self._widen(recalled.X))
+        if lessons.public.ndim == 2:
+            points = site.kept(("points", self), lambda: _gram(self._widen(lessons.public)))
+            return gram + (lessons.rate * lessons.heard_weight)[:, None, None] * points, b
+        points = site.kept(("points", self), lambda: _gram(self._widen(lessons.public)))
+        around = lessons.neighbour_sum(np.where(lessons.speaks[:, None, None], points, 0.0))
+        return gram + lessons.rate[:, None, None] * around, b
+
+    def _own(self, lessons: Lessons) -> tuple[Floats, Floats]:
+        """Σ x x' + ridge and Σ y x over own rows."""
+        data = lessons.site.data
+        X = self._widen(data.X)
+        penalty = np.full(X.shape[1], self.ridge)
+        penalty[data.feature_count :] = 0.0
+        gram = kernels.gram(X, data.starts, np.ones(len(X))) + np.diag(penalty)
+        return gram, kernels.combine_rows(X, data.starts, np.ascontiguousarray(lessons.target))
+
+    def _along_points(self, lessons: Lessons, labels: Floats) -> Floats:
+        """Σ_x h_j(x) x over the points that j has labelled, by local number."""
+        points = self._widen(lessons.public)
+        return labels @ points if points.ndim == 2 else np.einsum("jp,jpk->jk", labels, points)
+
+    def _inverse(self, lessons: Lessons, H: Floats) -> Floats:
+        """H_i⁻¹, kept for as long as the same neighbours speak at the same rate."""
+        if any(recalled is not None for recalled in lessons.recalled):
+            return invert_symmetric(H)
+        key = ("inverse", self, lessons.speaks.tobytes(), lessons.rate.tobytes())
+        return lessons.site.kept(key, lambda: invert_symmetric(H))
+
+    def _start(self, lessons: Lessons, width: int) -> tuple[Floats, Floats]:
+        """Where the nodes are; a new one starts at random in ±1/√d, as a layer of torch does."""
+        limit = 1 / np.sqrt(width)
+        w, v = np.empty((2, len(lessons.before), width))
+        for i, fit in enumerate(lessons.before):
+            drawn = np.random.default_rng(lessons.seed(i)).uniform(-limit, limit, width) if fit is None else None
+            w[i], v[i] = (drawn, 0.0) if fit is None else fit
+        return w, v
+
+    def _widen(self, X: Floats) -> Floats:
+        """Rows with a column of ones last, if there is an intercept."""
+        return np.concatenate([X, np.ones((*X.shape[:-1], 1))], axis=-1) if self.intercept else np.ascontiguousarray(X)
+
+    def predict_nodes(self, fitted: Sequence[LinearFit], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
+        """x'w."""
+        if len(X) > 1 and all(rows is X[0] for rows in X):
+            return list(np.stack([fit.w for fit in fitted]) @ self._widen(X[0]).T)
+        return [self._widen(rows) @ fit.w for fit, rows in zip(fitted, X, strict=True)]
+
+
+def _times(matrices: Floats, vectors: Floats) -> Floats:
+    return (matrices @ vectors[:, :, None])[:, :, 0]
+
+
+def _gram(points: Floats) -> Floats:
+    return points.swapaxes(-1, -2) @ points
+
+
+def _with_recalled(gram: Floats, b: Floats, node: int, recalled: Lesson, X: Any) -> tuple[Floats, Floats]:
+    """The quadratic with rows that keep up what a node knew."""
+    gram, b = gram.copy(), b.copy()
+    gram[node] += (recalled.weight[:, None] * X).T @ X
+    b[node] += (recalled.weight * recalled.target) @ X
+    return gram, b
