@@ -67,6 +67,26 @@ class Network:
             raise InputError(f"Expected names for {width} features, got {len(self.features)}.")
 
     @classmethod
+    def of_points(
+        cls, graph: Graph, points: Any, *, test: Any = None, features: Sequence[str] | None = None
+    ) -> Network:
+        """A network without a target: one point or several for every node, or None.
+
+        ``points`` are a mapping by name, or a sequence or array in node order; ``test`` has held-out points in the same
+        forms. Such data are for ``SquaredDistance``: it finds centres that kin have in common.
+
+        >>> from kinfolk import graphs
+        >>> Network.of_points(graphs.chain(3), [[0.0, 1.0], [[1.0, 1.0], [2.0, 2.0]], None])
+        Network(3 nodes, 2 edges, 3 samples, 2 features; 1 node without data)
+        """
+        data, held_out = (
+            None if each is None else Data.of_points(_in_order(graph, each), graph.names) for each in (points, test)
+        )
+        if data is None:
+            raise InputError("Expected points for the nodes, got None.")
+        return cls(graph, data, test=held_out, features=features)
+
+    @classmethod
     def from_frame(
         cls,
         frame: pandas.DataFrame,
@@ -176,10 +196,7 @@ class Network:
     def hold_out(self, rows: Any) -> Network:
         """The same network without some rows of its data, given by a mask; they become the test data."""
         held_out, data = _as_mask(rows, len(self.data.y)), self.data
-        kept, held = (
-            Data.from_rows(data.X[part], data.y[part], data.owner[part], data.node_count)
-            for part in (~held_out, held_out)
-        )
+        kept, held = data.keep(~held_out), data.keep(held_out)
         return Network(self.graph, kept, test=held, public=self.public, features=self.features)
 
     def with_graph(self, graph: Graph) -> Network:
@@ -196,17 +213,22 @@ class Network:
 
 
 def _as_data(graph: Graph, data: Any, what: str) -> Data:
-    if isinstance(data, Mapping):
-        found = dict(zip(graph.numbers(data).tolist(), data.values(), strict=True))
-        data = [found.get(k) for k in range(graph.node_count)]
     if not isinstance(data, Data):
-        data = Data.from_nodes(data, graph.names)
+        data = Data.from_nodes(_in_order(graph, data), graph.names)
     if data.node_count != graph.node_count:
         raise InputError(
             f"Expected {what} for each of the {graph.node_count} nodes of the graph, got {data.node_count}: "
             "use None for a node without data."
         )
     return data
+
+
+def _in_order(graph: Graph, sets: Any) -> Any:
+    """What is given for the nodes, in node order; None for those that a mapping leaves out."""
+    if not isinstance(sets, Mapping):
+        return sets
+    found = dict(zip(graph.numbers(sets).tolist(), sets.values(), strict=True))
+    return [found.get(k) for k in range(graph.node_count)]
 
 
 def _as_mask(mask: Any, length: int) -> Bools:

@@ -173,7 +173,7 @@ class GTVMin(LinearProgram):
         """What the coordinator needs to balance primal and dual steps."""
         w, w_new, u, missed = state
         return {
-            **self._conditions(site, 2 * w_new - w, u, u_new, sigma),
+            **self._conditions(site, state, u_new, tau, sigma),
             "moved_w": squares(w_new - w) / tau,
             "moved_u": site.at_smaller_end(squares(u_new - u) / sigma),
             "missed": missed + site.missed,
@@ -234,7 +234,7 @@ class GTVMin(LinearProgram):
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Objective and optimality conditions at (2 w_new − w, the result of (1)), which is what is handed out."""
-        w, u_new, sigma = self._answer(site, state, inbox["w_bar"], inbox.to_all["eta"])
+        w, u_new, tau, sigma = self._answer(site, state, inbox["w_bar"], inbox.to_all["eta"])
         change, weights = site.difference(w, inbox["w_bar"]), self.lam * site.weights
         variation = weights * self.coupling.value(change)
         mismatch = variation + scaled_conjugate(self.coupling, u_new, weights) - np.einsum("ij,ij->i", u_new, change)
@@ -243,26 +243,40 @@ class GTVMin(LinearProgram):
             "variation": site.at_smaller_end(variation),
             "mismatch": site.at_smaller_end(mismatch),
             "length": squares(w),
-            **self._conditions(site, w, state.u, u_new, sigma),
+            **self._conditions(site, state, u_new, tau, sigma),
         }
 
-    def _answer(self, site: Site, state: State, heard: Floats, eta: float) -> tuple[Floats, Floats, Floats]:
-        _, sigma = self._step_sizes(site, eta)
+    def _answer(self, site: Site, state: State, heard: Floats, eta: float) -> tuple[Floats, Floats, Floats, Floats]:
+        tau, sigma = self._step_sizes(site, eta)
         w = 2 * state.w_new - state.w
-        return w, self._dual_step(site, state.u, site.difference(w, heard), sigma), sigma
+        return w, self._dual_step(site, state.u, site.difference(w, heard), sigma), tau, sigma
 
-    def _conditions(self, site: Site, w: Floats, u: Floats, u_new: Floats, sigma: Floats) -> dict[str, Floats]:
-        """Squared parts, per node, of the optimality conditions at (w, u_new):
+    def _local_duals(self, site: Site, state: State, tau: Floats) -> tuple[Floats, Floats]:
+        """Where a subgradient of L_i is known, and the dual variables that make it up.
 
-        ∇L_i(w_i) + (Dᵀu)_i = 0   and   (Dw)_e ∈ ∂(λA_e φ)*(u_e), which (1) misses by (u − u_new) / σ.
+        A smooth loss has one at 2 w_new − w itself; a loss with kinks has one where (2) leads from here.
         """
         bound = site.bound(self.loss)
-        gradient = bound.gradient(w)
+        if self.loss.smooth:
+            w = 2 * state.w_new - state.w
+            return w, bound.dual(w)
+        return bound.prox_with_dual(state.w - tau[:, None] * site.divergence(state.u), tau, state.w_new)
+
+    def _conditions(self, site: Site, state: State, u_new: Floats, tau: Floats, sigma: Floats) -> dict[str, Floats]:
+        """Squared parts, per node, of the optimality conditions at (w, u_new), where w has the subgradient:
+
+        ∂L_i(w_i) + (Dᵀu)_i ∋ 0   and   (Dw)_e ∈ ∂(λA_e φ)*(u_e), which (1) misses by (u − u_new) / σ − Dx. Neighbours
+        heard of 2 w_new − w only, x further on; so ‖Dx‖² is bounded by 2 Σ degree_i ‖x_i‖².
+        """
+        bound, w_bar = site.bound(self.loss), 2 * state.w_new - state.w
+        w, beta = self._local_duals(site, state, tau)
+        gradient = bound.combine(beta) + bound.ridge * w
         return {
             "stationarity": squares(gradient + site.divergence(u_new)),
             "gradient": squares(gradient),
             "resting": squares(bound.gradient_at_zero),
-            "complementarity": site.at_smaller_end(squares((u - u_new) / sigma[:, None])),
+            "complementarity": site.at_smaller_end(squares((state.u - u_new) / sigma[:, None])),
+            "displacement": 2 * site.own_degrees * squares(w_bar - w),
             "size": site.own_degrees * squares(w),
         }
 
@@ -298,17 +312,18 @@ class GTVMin(LinearProgram):
 
     def certify(self, site: Site, state: State, reply: Arrays) -> Certificate:
         """How far from the best answer this one can be."""
-        w, u, sigma = self._answer(site, state, state.w[:0], reply["eta"])
-        sums = {name: float(part.sum()) for name, part in self._conditions(site, w, state.u, u, sigma).items()}
+        w, u, tau, sigma = self._answer(site, state, state.w[:0], reply["eta"])
+        sums = {name: float(part.sum()) for name, part in self._conditions(site, state, u, tau, sigma).items()}
         problem = Problem(site, site.bound(self.loss), self.coupling, self.lam * site.weights)
-        return certify(problem, w, u, max(_relative(sums)))
+        _, beta = self._local_duals(site, state, tau)
+        return certify(problem, w, beta, u, max(_relative(sums)))
 
 
 def _relative(sums: Mapping[str, float]) -> tuple[float, float]:
     """Stationarity against the gradients' size, complementarity against the parameters' size."""
-    names = ("stationarity", "gradient", "resting", "complementarity", "size")
-    stationarity, gradient, resting, complementarity, size = (float(np.sqrt(sums[name])) for name in names)
-    return ratio(stationarity, gradient + resting), ratio(complementarity, size)
+    names = ("stationarity", "gradient", "resting", "complementarity", "displacement", "size")
+    stationarity, gradient, resting, *missed, size = (float(np.sqrt(sums[name])) for name in names)
+    return ratio(stationarity, gradient + resting), ratio(sum(missed), size)
 
 
 class Balance(NamedTuple):
