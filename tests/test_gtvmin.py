@@ -432,14 +432,14 @@ def test_wrong_parameters_get_a_sentence(algorithm, sentence):
 
 
 def test_two_medians_in_closed_form():
-    # min (|a| + |a − 1| + |a − 5|) + |b − 9| + λ|a − b|: at λ < 1 nobody gives way; beyond, b joins the median of a.
+    # min |a| + |a − 1| + |a − 5| + |b − 9| + λ|a − b|: below λ = 1 nobody gives way, and the node of three costs 5 at
+    # its median; above, b joins a, and together they cost 13 anywhere between 1 and 5.
     network = Network(graphs.chain(2), [(np.ones((3, 1)), [0.0, 1.0, 5.0]), ([[1.0]], [9.0])])
-    for lam, expected in ((0.9, [1.0, 9.0]), (1.5, [5.0, 5.0])):
-        run = fit(network, GTVMin(Absolute("sum"), lam=lam), stop=Tolerance(1e-10))
-        objective = {0.9: 5 + 0.9 * 8, 1.5: 9 + 4}[lam]
-        assert run.certificate.objective == pytest.approx(objective, rel=1e-8)
-        if lam < 1:
-            np.testing.assert_allclose(run.models.w[:, 0], expected, atol=1e-8)
+    apart, together = (fit(network, GTVMin(Absolute("sum"), lam=lam), stop=Tolerance(1e-10)) for lam in (0.9, 1.5))
+    np.testing.assert_allclose(apart.models.w[:, 0], [1.0, 9.0], atol=1e-8)
+    assert apart.certificate.objective == pytest.approx(5 + 0.9 * 8, rel=1e-8)
+    assert together.certificate.objective == pytest.approx(13, rel=1e-8)
+    assert np.ptp(together.models.w) < 1e-8
 
 
 def test_outliers_do_not_move_the_absolute_loss():

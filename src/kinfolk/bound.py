@@ -238,8 +238,10 @@ class BoundLoss:
         left = np.arange(self.node_count)
         for _ in range(NEWTON_STEPS):
             part = self if len(left) == self.node_count else self.take(left)
-            w[left], slope = part._newton_step(w[left], anchor[left], pull[left])
-            left = left[np.linalg.norm(slope, axis=1) > NEWTON_ACCURACY * resting[left]]
+            before = w[left]
+            w[left], slope = part._newton_step(before, anchor[left], pull[left])
+            rough = np.linalg.norm(slope, axis=1) > NEWTON_ACCURACY * resting[left]
+            left = left[rough & (w[left] != before).any(axis=1)]  # rounding may end it early
             if not len(left):
                 break
         return w
