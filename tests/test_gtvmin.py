@@ -421,7 +421,10 @@ def test_certificate_sees_a_wrong_answer():
         (GTVMin(Squared(intercept=1)), "The 'intercept' parameter of Squared must be True or False. Got 1 instead."),
         (GTVMin(SquaredDistance(intercept=True)), "The 'intercept' parameter of SquaredDistance must be"),
         (GTVMin(Quantile(level=1.0)), "The 'level' parameter of Quantile must be a number in (0, 1). Got 1.0 instead."),
-        (GTVMin(Absolute(), inexact=Inexact()), "Expected a loss of bounded curvature for gradient steps, got Absolute."),
+        (
+            GTVMin(Absolute(), inexact=Inexact()),
+            "Expected a loss of bounded curvature for gradient steps, got Absolute.",
+        ),
         (GTVMin(steps="direct"), "can be 'direct' only for Squared loss with SquaredNorm coupling. Got Squared with"),
     ],
 )

@@ -54,7 +54,9 @@ KINKED = [
 ]
 
 
-@pytest.mark.parametrize("loss", [*KINKED, Quantile(level=0.05), SquaredDistance(), SquaredDistance("sum", 0.2)], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [*KINKED, Quantile(level=0.05), SquaredDistance(), SquaredDistance("sum", 0.2)], ids=repr
+)
 def test_losses_with_a_kink_and_without_labels(loss):
     check_loss(loss)
     check_loss(loss, np.arange(3.0))
@@ -94,7 +96,9 @@ def test_the_prox_of_a_kinked_loss_is_exact(kind):
             np.testing.assert_array_less(wrong, 1e-12 * size + 1e-300)
 
 
-@pytest.mark.parametrize("loss", [Absolute(), Absolute("sum", 0.1, True), Quantile(intercept=True, level=0.2)], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [Absolute(), Absolute("sum", 0.1, True), Quantile(intercept=True, level=0.2)], ids=repr
+)
 def test_the_minimiser_of_a_kinked_loss_is_that_of_cvxpy(loss):
     network = difficult_network()
     bound = network.site.bound(loss)

@@ -70,8 +70,7 @@ class Data:
         array([1, 2, 0])
         """
         rows = [None if points is None else np.atleast_2d(points) for points in sets]
-        bare = cls.from_nodes([None if X is None else (X, np.zeros(len(X))) for X in rows], names)
-        return replace(bare, y=np.full(len(bare.y), np.nan))
+        return cls.from_nodes([None if X is None else (X, np.zeros(len(X))) for X in rows], names).without_target()
 
     @property
     def node_count(self) -> int:
@@ -96,6 +95,10 @@ class Data:
     def __getitem__(self, node: int) -> tuple[Floats, Floats]:
         rows = slice(self.starts[node], self.starts[node + 1])
         return self.X[rows], self.y[rows]
+
+    def without_target(self) -> Data:
+        """The same rows with NaN for a target: points rather than samples."""
+        return replace(self, y=np.full(len(self.y), np.nan))
 
     def keep(self, rows: Bools) -> Data:
         """The data of all nodes without the rows that are not marked."""

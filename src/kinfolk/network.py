@@ -92,13 +92,15 @@ class Network:
         frame: pandas.DataFrame,
         *,
         node: str,
-        target: str,
+        target: str | None,
         features: Sequence[str] | None = None,
         graph: Graph,
         test: Any = None,
         public: Any = None,
     ) -> Network:
         """A network from a table whose rows carry a node, a target and features (default: all other columns).
+
+        Without a target (None) the features are points, see ``of_points``.
 
         ``test`` marks held-out rows: a boolean array, or the name of a boolean column. Nodes of the graph
         without a row have no data.
@@ -110,20 +112,23 @@ class Network:
         (array([[2.], [3.]]), array([2. , 2.5]))
         """
         masked = [test] if isinstance(test, str) else []
+        targets = [] if target is None else [target]
         if features is not None and target in features:
             raise InputError(f"Expected features without the target, got {target!r} among them: leave it out.")
         if features is None:
-            features = [c for c in frame.columns if c not in (node, target, *masked)]
-        missing = [c for c in [node, target, *features, *masked] if c not in frame.columns]
+            features = [c for c in frame.columns if c not in (node, *targets, *masked)]
+        missing = [c for c in [node, *targets, *features, *masked] if c not in frame.columns]
         if missing:
             raise InputError(f"Expected columns {listing(missing)}, the table has {listing(frame.columns, 10)}.")
         owner = graph.numbers(frame[node])
         X = as_floats(frame[list(features)], "the feature columns", 2)
-        y = as_floats(frame[target], f"the target column {target!r}", 1)
+        y = np.zeros(len(X)) if target is None else as_floats(frame[target], f"the target column {target!r}", 1)
         held_out = _as_mask(frame[test] if isinstance(test, str) else test, len(frame))
         data, tested = (
             Data.from_rows(X[rows], y[rows], owner[rows], graph.node_count) for rows in (~held_out, held_out)
         )
+        if target is None:
+            data, tested = data.without_target(), tested.without_target()
         return cls(
             graph, data, test=tested if held_out.any() else None, public=public, features=list(map(str, features))
         )
