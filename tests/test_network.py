@@ -37,6 +37,8 @@ def test_points_have_centres_and_distances_but_no_labels():
         fit(network, GTVMin())
     with pytest.raises(InputError, match="Expected finite numbers for the features of node 1"):
         Network.of_points(graphs.chain(2), [[0.0], [np.nan]])
+    with pytest.raises(InputError, match="Expected points with equally many entries at every node, got ragged ones"):
+        Network.of_points(graphs.chain(2), [[[0.0], [1.0, 2.0]], None])
     with pytest.raises(InputError, match="Expected data for each of the 3 nodes"):
         Network.of_points(graphs.chain(3), np.zeros((2, 2)))
 

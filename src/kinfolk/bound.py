@@ -36,9 +36,9 @@ class BoundLoss:
 
     loss: Loss
     X: Floats  # (rows, parameters), a column of ones last if there is an intercept
-    y: Floats  # (rows,)
+    y: Floats  # (rows,), or (rows, parameters) where rows are points
     starts: Ints  # (nodes + 1,)
-    scale: Floats  # (rows,) c_i
+    scale: Floats  # c_i, to go with y
     ridge: Floats  # (nodes, parameters)
 
     @classmethod
@@ -338,7 +338,7 @@ class BoundPoints(BoundQuadratic):
 
     def combine(self, dual: Floats) -> Floats:
         """Σ_r dual_r of every node."""
-        return np.stack([kernels.sum_rows(column, self.starts) for column in dual.T], axis=1)
+        return kernels.sum_vectors(np.ascontiguousarray(dual), self.starts)
 
     def gram(self, factor: Floats) -> Floats:
         """A diagonal matrix for every node."""

@@ -69,7 +69,10 @@ class Data:
         >>> Data.of_points([[1.0, 2.0], [[3.0, 4.0], [5.0, 6.0]], None]).sizes
         array([1, 2, 0])
         """
-        rows = [None if points is None else np.atleast_2d(points) for points in sets]
+        try:
+            rows = [None if points is None else np.atleast_2d(points) for points in sets]
+        except ValueError as error:
+            raise InputError("Expected points with equally many entries at every node, got ragged ones.") from error
         return cls.from_nodes([None if X is None else (X, np.zeros(len(X))) for X in rows], names).without_target()
 
     @property

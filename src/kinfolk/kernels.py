@@ -64,6 +64,17 @@ def sum_rows(values: Floats, starts: Ints) -> Floats:
 
 
 @njit(cache=True)
+def sum_vectors(values: Floats, starts: Ints) -> Floats:
+    """Sum of the rows of vectors at every node, in row order."""
+    out = np.zeros((len(starts) - 1, values.shape[1]))
+    for i in range(len(starts) - 1):
+        for r in range(starts[i], starts[i + 1]):
+            for k in range(values.shape[1]):
+                out[i, k] += values[r, k]
+    return out
+
+
+@njit(cache=True)
 def prox_quadratic(v: Floats, tau: Floats, basis: Floats, eigenvalues: Floats, linear: Floats, starts: Ints) -> Floats:
     """Minimise ½w'Hw − b'w + ‖w − v‖²/(2τ) at every node, with H = Σ_k s_k q_k q_k' and b = Σ_k b_k q_k."""
     d = v.shape[1]

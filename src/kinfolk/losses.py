@@ -303,8 +303,8 @@ class Kinked(Loss):
     Such a loss of your own has just ``kink`` and ``slopes``; the rest follows. Losses with several kinks, or curved
     beside one, are not covered: smooth them, as ``Huber`` does with the absolute loss.
 
-    With ``AbsoluteNorm`` or ``MaximumNorm`` the whole problem is piecewise linear, and GTV minimisation may take tens of
-    thousands of rounds to high accuracy; the certificate says how far it got.
+    With ``AbsoluteNorm`` or ``MaximumNorm`` the whole problem is piecewise linear, and GTV minimisation may take tens
+    of thousands of rounds to high accuracy; the certificate says how far it got.
 
     >>> @dataclass(frozen=True)
     ... class Shortage(Kinked):

@@ -79,11 +79,8 @@ class Network:
         >>> Network.of_points(graphs.chain(3), [[0.0, 1.0], [[1.0, 1.0], [2.0, 2.0]], None])
         Network(3 nodes, 2 edges, 3 samples, 2 features; 1 node without data)
         """
-        data, held_out = (
-            None if each is None else Data.of_points(_in_order(graph, each), graph.names) for each in (points, test)
-        )
-        if data is None:
-            raise InputError("Expected points for the nodes, got None.")
+        data = Data.of_points(_in_order(graph, points), graph.names)
+        held_out = None if test is None else Data.of_points(_in_order(graph, test), graph.names)
         return cls(graph, data, test=held_out, features=features)
 
     @classmethod
