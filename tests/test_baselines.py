@@ -5,8 +5,10 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 from kinfolk import (
+    Absolute,
     Clustered,
     FedAvg,
+    FedGD,
     InputError,
     Local,
     Logistic,
@@ -14,11 +16,41 @@ from kinfolk import (
     Poisson,
     Pooled,
     Squared,
+    SquaredDistance,
     Tolerance,
     fit,
     graphs,
 )
 from kinfolk.testing import check_algorithm, difficult_network
+
+NEEDS_SMOOTH = "Expected a smooth loss for {}, got Absolute: use GTVMin"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sentence"),
+    [
+        (Pooled(Absolute()), NEEDS_SMOOTH.format("Pooled")),
+        (Clustered(Absolute(), clusters=(0,) * 24), NEEDS_SMOOTH.format("Clustered")),
+        (FedGD(Absolute()), NEEDS_SMOOTH.format("FedGD")),
+        (FedAvg(Absolute()), "must be a number > 0 for Absolute, whose curvature has no bound. Got None instead."),
+    ],
+)
+def test_what_needs_a_slope_says_so(algorithm, sentence):
+    with pytest.raises(InputError) as error:
+        fit(difficult_network(), algorithm)
+    assert sentence in str(error.value)
+
+
+def test_baselines_for_points_are_means():
+    points = np.array([[0.0, 1.0], [2.0, 1.0], [7.0, 7.0]])
+    network = Network.of_points(graphs.edgeless(3), points)
+    loss = SquaredDistance()
+    np.testing.assert_allclose(fit(network, Local(loss)).models.w, points)
+    np.testing.assert_allclose(fit(network, Pooled(loss)).models.w, [points.mean(axis=0)] * 3)
+    known = fit(network, Clustered(loss, clusters=(0, 0, 1))).models.w
+    np.testing.assert_allclose(known, [[1.0, 1.0], [1.0, 1.0], [7.0, 7.0]])
+    np.testing.assert_allclose(fit(network, FedAvg(loss)).models.w, [points.mean(axis=0)] * 3, atol=1e-5)
+
 
 HALVES = tuple(int(k) for k in np.arange(24) % 2)
 

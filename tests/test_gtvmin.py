@@ -11,6 +11,7 @@ from scipy.special import xlogy
 
 import probes
 from kinfolk import (
+    Absolute,
     AbsoluteNorm,
     EuclideanNorm,
     Graph,
@@ -27,10 +28,13 @@ from kinfolk import (
     Poisson,
     Pooled,
     QuadraticForm,
+    Quantile,
     Squared,
+    SquaredDistance,
     SquaredNorm,
     Tolerance,
     fit,
+    found_clusters,
     graphs,
 )
 from kinfolk.losses import Loss
@@ -39,7 +43,10 @@ from kinfolk.testing import check_algorithm, difficult_network
 COUPLINGS = [EuclideanNorm(), AbsoluteNorm(), SquaredNorm()]
 SINGULAR = QuadraticForm(((1.0, 0.5, 0.0), (0.5, 1.0, 0.0), (0.0, 0.0, 0.0)))
 ALL_COUPLINGS = [*COUPLINGS, MaximumNorm(), PNorm(p=1.5), PNorm(p=4.0), SINGULAR]
-LOSSES = [Squared(), Squared("sum", 0.1, True), Logistic(), Logistic("sum", 0.2, True), Huber(delta=0.2), Poisson()]
+LOSSES = [
+    Squared(), Squared("sum", 0.1, True), Logistic(), Logistic("sum", 0.2, True), Huber(delta=0.2), Poisson(),
+    Absolute(), Absolute("sum", 0.1, True), SquaredDistance(), SquaredDistance("sum", 0.1),
+]  # fmt: skip
 PRECISE = Tolerance(1e-9)
 
 
@@ -52,13 +59,18 @@ def smallest_objective(network: Network, algorithm: GTVMin) -> float:
         Logistic: lambda z, y: cvxpy.logistic(z) - cvxpy.multiply(y, z),
         Huber: lambda z, y: cvxpy.huber(z - y, loss.delta),
         Poisson: lambda z, y: cvxpy.exp(z) - cvxpy.multiply(y, z) + xlogy(y, y) - y,
+        Absolute: lambda z, y: cvxpy.abs(z - y),
+        Quantile: lambda z, y: cvxpy.maximum(loss.level * (y - z), (1 - loss.level) * (z - y)),
+        SquaredDistance: lambda z, y: cvxpy.square(z - y),
     }[type(loss)]
     terms = []
     for node in range(network.graph.node_count):
         X, y = network.data[node]
         if len(y):
             z = X @ w[node, :width] + (w[node, width] if loss.intercept else 0)
-            terms.append(cvxpy.sum(rows(z, y)) / (len(y) if loss.reduction == "mean" else 1))
+            if isinstance(loss, SquaredDistance):
+                z, y = cvxpy.vstack([w[node]] * len(X)), X
+            terms.append(cvxpy.sum(rows(z, y)) / (len(X) if loss.reduction == "mean" else 1))
             terms.append(loss.ridge / 2 * cvxpy.sum_squares(w[node, :width]))
     coupling = algorithm.coupling
     charge = {
@@ -99,6 +111,57 @@ def test_agrees_with_cvxpy_and_the_certificate_bounds_the_truth(loss, coupling):
     assert certificate.relative <= 1e-6
     unbounded = isinstance(loss, Logistic | Poisson) and (loss.ridge == 0 or loss.intercept)
     assert certificate.radius_is_assumed == (unbounded or isinstance(coupling, QuadraticForm))
+
+
+ODD_LOSSES = [
+    Squared(), Logistic(ridge=0.01), Huber(delta=0.2), Poisson(ridge=0.01), Absolute(),
+    Quantile(intercept=True, level=0.7), SquaredDistance(),
+]  # fmt: skip
+ODD_COUPLINGS = [*COUPLINGS, MaximumNorm(), PNorm(p=4.0), None]
+
+
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+@pytest.mark.parametrize(("decades", "features"), [(3.0, 4), (0.5, 40)], ids=["six decades", "40 features"])
+@pytest.mark.parametrize("coupling", ODD_COUPLINGS, ids=repr)
+@pytest.mark.parametrize("loss", ODD_LOSSES, ids=repr)
+def test_every_loss_and_coupling_on_odd_networks(loss, coupling, decades, features):
+    if coupling is None:
+        coupling, loss = half_blind(features + loss.intercept), replace(loss, ridge=0.1)
+    network, algorithm = odd_network(loss, decades, features), GTVMin(loss, coupling, lam=0.1)
+    # Where both terms are piecewise linear the rounds are many: the certificate has to know how far they got.
+    piecewise_linear = not loss.smooth and isinstance(coupling, AbsoluteNorm | MaximumNorm)
+    run = fit(network, algorithm, stop=Tolerance(1e-7), rounds=2_000 if piecewise_linear else 20_000)
+    best, certificate, scale = smallest_objective(network, algorithm), run.certificate, run.history["objective"].iloc[0]
+    truth = certificate.objective - best
+    assert certificate.bound >= truth - 1e-8 * scale
+    if not piecewise_linear:
+        assert run.stopped.startswith("converged")
+    assert certificate.bound <= (1e-2 if piecewise_linear else 1e-4) * scale
+    assert np.isfinite(run.models.w).all()
+
+
+def odd_network(loss: Loss, decades: float, features: int) -> Network:
+    """Two samples per node and more features, two nodes without data, one alone, weights over 2 · ``decades``."""
+    rng = np.random.default_rng(0)
+    ends = [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (3, 5), (4, 5), (5, 6), (1, 6)]
+    exponents = np.r_[decades, -decades, rng.uniform(-decades, decades, len(ends) - 2)]
+    truth = rng.normal(size=(2, features)) / np.sqrt(features)
+
+    def samples(node):
+        X = rng.normal(size=(2, features))
+        z = X @ truth[node % 2] + 0.3 * rng.normal(size=2)
+        labels = {Logistic: rng.permutation([0.0, 1.0]), Poisson: np.floor(np.exp(z))}
+        return X, labels.get(type(loss), z)
+
+    return Network(Graph(8, ends, 10.0**exponents), [None if k in (2, 6) else samples(k) for k in range(8)])
+
+
+def half_blind(width: int) -> QuadraticForm:
+    """A quadratic coupling that does not see the last parameter."""
+    Q = np.eye(width)
+    Q[0, 1] = Q[1, 0] = 0.5
+    Q[-1, -1] = 0.0
+    return QuadraticForm(tuple(map(tuple, Q.tolist())))
 
 
 def network_for(loss: Loss) -> Network:
@@ -239,6 +302,9 @@ ALGORITHMS = [
     GTVMin(coupling=SquaredNorm(), steps="published"),
     GTVMin(uninformed="pooled"),
     GTVMin(inexact=Inexact()),
+    GTVMin(Absolute(), lam=0.1),
+    GTVMin(Quantile("sum", 0.1, True, level=0.8), AbsoluteNorm(), lam=0.1),
+    GTVMin(SquaredDistance(), lam=0.1),
 ]
 
 
@@ -353,6 +419,12 @@ def test_certificate_sees_a_wrong_answer():
         (GTVMin(Squared("median")), "The 'reduction' parameter of Squared must be one of 'mean', 'sum'."),
         (GTVMin(Squared(ridge=-1.0)), "The 'ridge' parameter of Squared must be a number ≥ 0. Got -1.0 instead."),
         (GTVMin(Squared(intercept=1)), "The 'intercept' parameter of Squared must be True or False. Got 1 instead."),
+        (GTVMin(SquaredDistance(intercept=True)), "The 'intercept' parameter of SquaredDistance must be"),
+        (GTVMin(Quantile(level=1.0)), "The 'level' parameter of Quantile must be a number in (0, 1). Got 1.0 instead."),
+        (
+            GTVMin(Absolute(), inexact=Inexact()),
+            "Expected a loss of bounded curvature for gradient steps, got Absolute.",
+        ),
         (GTVMin(steps="direct"), "can be 'direct' only for Squared loss with SquaredNorm coupling. Got Squared with"),
     ],
 )
@@ -360,6 +432,56 @@ def test_wrong_parameters_get_a_sentence(algorithm, sentence):
     with pytest.raises(InputError) as error:
         fit(difficult_network(), algorithm)
     assert sentence in str(error.value)
+
+
+def test_two_medians_in_closed_form():
+    # min |a| + |a − 1| + |a − 5| + |b − 9| + λ|a − b|: below λ = 1 nobody gives way, and the node of three costs 5 at
+    # its median; above, b joins a, and together they cost 13 anywhere between 1 and 5.
+    network = Network(graphs.chain(2), [(np.ones((3, 1)), [0.0, 1.0, 5.0]), ([[1.0]], [9.0])])
+    apart, together = (fit(network, GTVMin(Absolute("sum"), lam=lam), stop=Tolerance(1e-10)) for lam in (0.9, 1.5))
+    np.testing.assert_allclose(apart.models.w[:, 0], [1.0, 9.0], atol=1e-8)
+    assert apart.certificate.objective == pytest.approx(5 + 0.9 * 8, rel=1e-8)
+    assert together.certificate.objective == pytest.approx(13, rel=1e-8)
+    assert np.ptp(together.models.w) < 1e-8
+
+
+def test_outliers_do_not_move_the_absolute_loss():
+    rng = np.random.default_rng(0)
+    graph, planted = graphs.stochastic_block([10, 10], 0.8, 0.05, seed=0)
+    truth = np.array([[1.0, 2.0], [-1.0, 0.5]])[planted]
+    sets = [(X := rng.normal(size=(6, 2)), X @ w + np.r_[50.0, np.zeros(5)]) for w in truth]
+    off = {
+        type(loss): np.abs(fit(Network(graph, sets), GTVMin(loss, lam=0.3)).models.w - truth).max()
+        for loss in (Absolute(), Squared())
+    }
+    assert off[Absolute] < 1e-4
+    assert off[Squared] > 1.0
+
+
+def test_convex_clustering_is_squared_loss_with_an_identity_for_every_point():
+    rng = np.random.default_rng(1)
+    points = rng.normal(size=(9, 4))
+    graph = graphs.complete(9)
+    spelt_out = Network(graph, [(np.eye(4), point) for point in points])
+    for coupling in (EuclideanNorm(), SquaredNorm()):
+        ours = fit(Network.of_points(graph, points), GTVMin(SquaredDistance(), coupling, 0.05), stop=PRECISE)
+        theirs = fit(spelt_out, GTVMin(Squared("sum"), coupling, 0.05), stop=PRECISE)
+        np.testing.assert_allclose(ours.models.w, theirs.models.w, atol=1e-8)
+        assert ours.certificate.objective == pytest.approx(theirs.certificate.objective, rel=1e-9)
+    direct = fit(Network.of_points(graph, points), GTVMin(SquaredDistance(), SquaredNorm(), 0.05, steps="direct"))
+    np.testing.assert_allclose(direct.models.w, ours.models.w, atol=1e-7)
+
+
+def test_convex_clustering_finds_planted_clusters_and_needs_no_matrix_per_node():
+    rng = np.random.default_rng(2)
+    planted = np.repeat([0, 1, 2], 10)
+    centres = 5.0 * np.eye(3, 2_000)
+    points = centres[planted] + 0.005 * rng.normal(size=(30, 2_000))  # a Hessian per node would take a gigabyte
+    network = Network.of_points(graphs.complete(30), points)
+    run = fit(network, GTVMin(SquaredDistance(), lam=0.1))
+    np.testing.assert_array_equal(found_clusters(run), planted)
+    assert run.certificate.relative < 1e-6
+    np.testing.assert_allclose(run.models.w.sum(axis=0), points.sum(axis=0), atol=1e-6)
 
 
 def test_direct_needs_the_whole_network():

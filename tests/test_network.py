@@ -4,11 +4,51 @@ import numpy as np
 import pandas
 import pytest
 
-from kinfolk import Data, Graph, GTVMin, InputError, Logistic, Network, datasets, fit, graphs
+from kinfolk import Data, Graph, GTVMin, InputError, Logistic, Network, SquaredDistance, datasets, fit, graphs
+from kinfolk.selection import select_lam
 from kinfolk.site import sites_of
 from kinfolk.testing import difficult_network
 
 ONE = ([[1.0]], [1.0])
+
+
+def test_points_by_name_in_order_and_from_a_table_give_the_same_network():
+    graph = Graph.from_edges([("b", "a"), ("a", "c")])
+    frame = pandas.DataFrame({"town": ["a", "c", "a"], "x": [1.0, 2.0, 3.0], "y": [4.0, 5.0, 6.0]})
+    by_name = Network.of_points(graph, {"a": [[1.0, 4.0], [3.0, 6.0]], "c": [2.0, 5.0]})
+    by_order = Network.of_points(graph, [None, [[1.0, 4.0], [3.0, 6.0]], [2.0, 5.0]])
+    by_frame = Network.from_frame(frame, node="town", target=None, graph=graph)
+    for other in (by_order, by_frame):
+        np.testing.assert_array_equal(by_name.data.X, other.data.X)
+        np.testing.assert_array_equal(by_name.data.starts, other.data.starts)
+        assert np.isnan(other.data.y).all()
+    assert by_frame.features == ["x", "y"]
+
+
+def test_points_have_centres_and_distances_but_no_labels():
+    network = Network.of_points(graphs.chain(3), [[0.0, 0.0], [2.0, 0.0], None], test=[None, [2.0, 3.0], [1.0, 0.0]])
+    run = fit(network, GTVMin(SquaredDistance(), lam=10.0))
+    np.testing.assert_allclose(run.models.w, [[1.0, 0.0]] * 3, atol=1e-5)
+    np.testing.assert_allclose(run.predict([[7.0, 7.0]], [2]), [[1.0, 0.0]], atol=1e-5)
+    np.testing.assert_allclose(run.models.error(network.test.X, network.test.y, [1, 2]), [10.0, 0.0], atol=1e-4)
+    assert run.error() == pytest.approx(5.0, abs=1e-4)
+    assert network.hide([1]).test.sizes.tolist() == [0, 1, 0]
+    with pytest.raises(InputError, match="Expected numbers as labels for Squared, got nan"):
+        fit(network, GTVMin())
+    with pytest.raises(InputError, match="Expected finite numbers for the features of node 1"):
+        Network.of_points(graphs.chain(2), [[0.0], [np.nan]])
+    with pytest.raises(InputError, match="Expected points with equally many entries at every node, got ragged ones"):
+        Network.of_points(graphs.chain(2), [[[0.0], [1.0, 2.0]], None])
+    with pytest.raises(InputError, match="Expected data for each of the 3 nodes"):
+        Network.of_points(graphs.chain(3), np.zeros((2, 2)))
+
+
+def test_lam_for_points_is_chosen_by_the_distance_to_points_held_out():
+    rng = np.random.default_rng(0)
+    graph, planted = graphs.stochastic_block([8, 8], 0.9, 0.1, seed=0)
+    network = Network.of_points(graph, 4.0 * planted[:, None, None] + rng.normal(size=(16, 4, 2)))
+    chosen = select_lam(network, GTVMin(SquaredDistance()), [1e-3, 0.3, 1e3], over="samples", folds=4)
+    assert chosen.lam == 0.3
 
 
 def test_mapping_sequence_and_frame_give_the_same_network():

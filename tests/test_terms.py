@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+import cvxpy
 import numpy as np
 import pytest
 
 from kinfolk import (
+    Absolute,
     AbsoluteNorm,
+    Data,
     EuclideanNorm,
     Huber,
     Logistic,
@@ -14,7 +17,9 @@ from kinfolk import (
     PNorm,
     Poisson,
     QuadraticForm,
+    Quantile,
     Squared,
+    SquaredDistance,
     SquaredNorm,
 )
 from kinfolk.testing import check_coupling, check_loss, difficult_network
@@ -38,6 +43,86 @@ def test_losses(loss):
 )
 def test_more_losses(loss):
     check_loss(loss, np.arange(5.0))
+
+
+KINKED = [
+    kind(reduction, ridge, intercept)
+    for kind in (Absolute, Quantile)
+    for reduction in ("mean", "sum")
+    for ridge in (0.0, 0.3)
+    for intercept in (False, True)
+]
+
+
+@pytest.mark.parametrize(
+    "loss", [*KINKED, Quantile(level=0.05), SquaredDistance(), SquaredDistance("sum", 0.2)], ids=repr
+)
+def test_losses_with_a_kink_and_without_labels(loss):
+    check_loss(loss)
+    check_loss(loss, np.arange(3.0))
+
+
+def awkward_rows(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that an active-set method may stumble over."""
+    rows, features = {"wide": (2, 40), "tall": (60, 3)}.get(kind, (12, 5))
+    X, y = rng.normal(size=(rows, features)), rng.normal(size=rows)
+    if kind == "equal":
+        X, y = X[[0] * 4 + [1] * 4 + [2] * 4], y[[0] * 4 + [1] * 4 + [2] * 4]
+    if kind == "contradicting":
+        X = X[[0] * 6 + [1] * 6]
+    if kind == "nearly collinear":
+        X = np.outer(X[:, 0], X[0]) + 1e-7 * X
+    if kind == "ties":
+        X, y = np.sign(X), np.zeros(rows)
+    if kind == "empty":
+        X[::2] = 0.0
+    return X, y
+
+
+@pytest.mark.parametrize("kind", ["wide", "tall", "equal", "contradicting", "nearly collinear", "ties", "empty"])
+def test_the_prox_of_a_kinked_loss_is_exact(kind):
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        X, y = awkward_rows(kind, rng)
+        bound = Absolute("sum").bind(Data.from_nodes([(X, y)]))
+        v, tau = rng.normal(size=(1, X.shape[1])) * 10.0 ** rng.uniform(-1, 1), 10.0 ** rng.uniform(-3, 2, 1)
+        for start in (None, np.zeros_like(v)):
+            w, dual = bound.prox_with_dual(v, tau, start)
+            assert (np.abs(dual) <= 1).all()
+            pulls = tau * np.abs(X.T) @ np.abs(dual)
+            np.testing.assert_array_less(np.abs(v - tau * (X.T @ dual) - w)[0], 1e-14 * (1 + pulls + np.abs(v[0])))
+            rest, size = X @ w[0] - y, np.abs(y) + np.abs(X) @ (np.abs(v[0]) + pulls)
+            wrong = np.where(dual < 1, np.maximum(rest, 0), 0) + np.where(dual > -1, np.maximum(-rest, 0), 0)
+            np.testing.assert_array_less(wrong, 1e-12 * size + 1e-300)
+
+
+@pytest.mark.parametrize(
+    "loss", [Absolute(), Absolute("sum", 0.1, True), Quantile(intercept=True, level=0.2)], ids=repr
+)
+def test_the_minimiser_of_a_kinked_loss_is_that_of_cvxpy(loss):
+    network = difficult_network()
+    bound = network.site.bound(loss)
+    w = bound.minimise()
+    np.testing.assert_allclose(bound.descent(w), 0, atol=1e-12)
+    for node in np.flatnonzero(bound.has_data):
+        X, y = network.data[node]
+        v = cvxpy.Variable(bound.width)
+        z = X @ v[:3] + (v[3] if loss.intercept else 0)
+        low, high = loss.slopes(y)
+        rows = cvxpy.maximum(cvxpy.multiply(low, z - y), cvxpy.multiply(high, z - y))
+        c = 1 if loss.reduction == "sum" else 1 / len(y)
+        best = cvxpy.Problem(cvxpy.Minimize(c * cvxpy.sum(rows) + loss.ridge / 2 * cvxpy.sum_squares(v[:3])))
+        assert bound.value(w)[node] == pytest.approx(best.solve(solver=cvxpy.CLARABEL), abs=1e-7)
+
+
+def test_wrong_slopes_are_found():
+    @dataclass(frozen=True)
+    class Tilted(Absolute):
+        def slopes(self, y):
+            return 0.5 + 0 * y, 1 + 0 * y
+
+    with pytest.raises(AssertionError, match="must not be positive below the kink"):
+        check_loss(Tilted())
 
 
 QUADRATIC = QuadraticForm(tuple(map(tuple, np.diag([1.0, 2.0, 0.1, 3.0]).tolist())))
@@ -98,7 +183,7 @@ def test_minimiser_of_the_squared_loss_has_least_norm():
 
 def test_pooled_loss_is_the_sum_of_local_losses():
     network = difficult_network()
-    for loss in (Squared(ridge=0.2), Squared("sum"), Logistic("sum", 0.3)):
+    for loss in (Squared(ridge=0.2), Squared("sum"), Logistic("sum", 0.3), Absolute(), SquaredDistance(ridge=0.1)):
         bound = network.site.bound(loss)
         group = np.arange(24) % 2
         w = np.random.default_rng(0).normal(size=(2, 3))

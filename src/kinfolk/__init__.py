@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kinfolk.data import Data
     from kinfolk.engines import InProcess
     from kinfolk.graph import Graph
-    from kinfolk.losses import Huber, Logistic, Poisson, Squared
+    from kinfolk.losses import Absolute, Huber, Logistic, Poisson, Quantile, Squared, SquaredDistance
     from kinfolk.network import Network
     from kinfolk.recovery import constant_above, found_clusters, guaranteed_recovery
     from kinfolk.run import Run, Tolerance, fit
@@ -41,7 +41,7 @@ _HOMES = {
     "data": ["Data"],
     "engines": ["InProcess"],
     "graph": ["Graph"],
-    "losses": ["Huber", "Logistic", "Poisson", "Squared"],
+    "losses": ["Absolute", "Huber", "Logistic", "Poisson", "Quantile", "Squared", "SquaredDistance"],
     "models.estimators": ["Resampled"],
     "models.least_squares": ["LinearModel", "RMSprop"],
     "network": ["Network"],

@@ -2,14 +2,15 @@
 
     L_i(w) = c_i Σ_r ℓ(x_r'w, y_r) + (ridge / 2) ‖w without intercept‖²,    c_i = 1 (sum) or 1 / m_i (mean)
 
-A node without data has L_i = 0, ridge included.
+A node without data has L_i = 0, ridge included. Nobody else needs to know how predictions follow from parameters:
+``predict`` is that map, ``combine`` its adjoint, and a bound loss may replace both (see ``BoundPoints``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from kinfolk.data import Data, rows_of, starts_of
 from kinfolk.typing import Bools, Floats, Ints
 
 if TYPE_CHECKING:
-    from kinfolk.losses import Loss
+    from kinfolk.losses import Kinked, Loss
 
 NEWTON_STEPS = 100
 NEWTON_ACCURACY = 1e-13
@@ -28,27 +29,27 @@ MINIMUM_ACCURACY = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class BoundLoss:
-    """The local losses L_i of some nodes, for any twice differentiable scalar loss."""
+    """The local losses L_i of some nodes, for any twice differentiable scalar loss.
+
+    What is said "of every row" has the shape of the labels ``y``.
+    """
 
     loss: Loss
     X: Floats  # (rows, parameters), a column of ones last if there is an intercept
-    y: Floats  # (rows,)
+    y: Floats  # (rows,), or (rows, parameters) where rows are points
     starts: Ints  # (nodes + 1,)
-    scale: Floats  # (rows,) c_i
+    scale: Floats  # c_i, to go with y
     ridge: Floats  # (nodes, parameters)
 
     @classmethod
-    def of(cls, loss: Loss, data: Data) -> BoundLoss:
+    def of(cls, loss: Loss, data: Data) -> Self:
         """Bind ``loss`` to ``data``."""
         scale = np.ones(len(data.y)) if loss.reduction == "sum" else 1.0 / data.sizes[data.owner]
+        target = loss.target(data.X, data.y)
         penalised = np.r_[np.ones(data.feature_count), np.zeros(int(loss.intercept))]
         ridge = loss.ridge * np.outer(data.sizes > 0, penalised)
         X = np.hstack([data.X, np.ones((len(data.X), 1))]) if loss.intercept else np.ascontiguousarray(data.X)
-        return cls(loss, X, data.y, data.starts, scale, ridge)
-
-    def fields(self) -> tuple[Loss, Floats, Floats, Ints, Floats, Floats]:
-        """What it was made from, without what it has derived."""
-        return self.loss, self.X, self.y, self.starts, self.scale, self.ridge
+        return cls(loss, X, target, data.starts, scale.reshape(-1, *[1] * (target.ndim - 1)), ridge)
 
     @property
     def node_count(self) -> int:
@@ -65,16 +66,43 @@ class BoundLoss:
         """Whether a node has samples."""
         return np.diff(self.starts) > 0
 
-    # ------------------------------------------------------------------ value and derivatives
+    @cached_property
+    def owner(self) -> Ints:
+        """The node of every row."""
+        return np.repeat(np.arange(self.node_count), np.diff(self.starts))
+
+    # ------------------------------------------------------------------ from parameters to predictions, and back
 
     def predict(self, w: Floats) -> Floats:
         """x_r'w_i of every row."""
         return kernels.predict_rows(self.X, self.starts, np.ascontiguousarray(w))
 
+    def combine(self, dual: Floats) -> Floats:
+        """Σ_r dual_r x_r of every node: the adjoint of ``predict``."""
+        return kernels.combine_rows(self.X, self.starts, dual)
+
+    def gram(self, factor: Floats) -> Floats:
+        """Σ_r factor_r x_r x_r' of every node."""
+        return kernels.gram(self.X, self.starts, factor)
+
+    def gram_diagonal(self, factor: Floats) -> Floats:
+        """The diagonal of ``gram``, without the rest."""
+        return kernels.combine_rows(self.X**2, self.starts, factor)
+
+    def sum_rows(self, values: Floats) -> Floats:
+        """The sum over the rows of every node."""
+        return kernels.sum_rows(values, self.starts)
+
+    def times(self, dual: Floats, factor: Floats) -> Floats:
+        """Dual variables of every row times a factor for every node."""
+        return dual * factor[self.owner].reshape(-1, *[1] * (dual.ndim - 1))
+
+    # ------------------------------------------------------------------ value and derivatives
+
     def value(self, w: Floats) -> Floats:
         """L_i(w_i) of every node."""
         rows = self.scale * self.loss.value(self.predict(w), self.y)
-        return kernels.sum_rows(rows, self.starts) + 0.5 * (self.ridge * w**2).sum(axis=1)
+        return self.sum_rows(rows) + 0.5 * (self.ridge * w**2).sum(axis=1)
 
     def dual(self, w: Floats) -> Floats:
         """c_i ℓ'(x_r'w_i, y_r) of every row: the dual variables that belong to w."""
@@ -82,7 +110,11 @@ class BoundLoss:
 
     def gradient(self, w: Floats) -> Floats:
         """∇L_i(w_i)."""
-        return kernels.combine_rows(self.X, self.starts, self.dual(w)) + self.ridge * w
+        return self.combine(self.dual(w)) + self.ridge * w
+
+    def descent(self, w: Floats) -> Floats:
+        """A vector for every node that vanishes only where w_i minimises L_i: the gradient."""
+        return self.gradient(w)
 
     @cached_property
     def gradient_at_zero(self) -> Floats:
@@ -92,25 +124,59 @@ class BoundLoss:
     def hessian(self, w: Floats) -> Floats:
         """∇²L_i(w_i), shape (nodes, parameters, parameters)."""
         bend = self.scale * self.loss.curvature(self.predict(w), self.y)
-        return kernels.gram(self.X, self.starts, bend) + self.ridge[:, :, None] * np.eye(self.width)
+        return self.gram(bend) + self.ridge[:, :, None] * np.eye(self.width)
 
     def conjugate(self, dual: Floats) -> Floats:
         """Σ_r c_i ℓ*(dual_r / c_i, y_r) of every node; +∞ outside the domain."""
         rows = self.scale * self.loss.conjugate(dual / self.scale, self.y)
-        return kernels.sum_rows(rows, self.starts)
+        return self.sum_rows(rows)
+
+    @cached_property
+    def typical_curvature(self) -> Floats:
+        """c_i ℓ'' of every row where the solution is expected."""
+        return self.scale * self.loss.typical_curvature(self.y)
+
+    def elasticity(self, w: Floats, dual: Floats) -> Floats:
+        """How the dual variables of every row answer to a change of its prediction at w; never quite zero."""
+        return np.maximum(self.scale * self.loss.curvature(self.predict(w), self.y), 1e-6 * self.typical_curvature)
 
     @cached_property
     def trace(self) -> Floats:
         """About tr ∇²L_i where the solution is expected; exact for the squared loss."""
-        rows = self.scale * self.loss.typical_curvature(self.y) * (self.X**2).sum(axis=1)
-        return kernels.sum_rows(rows, self.starts) + self.ridge.sum(axis=1)
+        return (self.gram_diagonal(self.typical_curvature) + self.ridge).sum(axis=1)
 
     @cached_property
     def smoothness(self) -> Floats:
         """A Lipschitz constant of ∇L_i."""
         bend = self.scale * self.loss.most_curvature
-        whole = kernels.gram(self.X, self.starts, bend) + self.ridge[:, :, None] * np.eye(self.width)
+        whole = self.gram(bend) + self.ridge[:, :, None] * np.eye(self.width)
         return np.linalg.eigvalsh(whole)[:, -1].astype(np.float64)
+
+    def reach(self, height: float, spread: Floats, group: Ints, group_count: int) -> Floats:
+        """How long the parameters at the root of a group can be if Σ L_i ≤ height and w_i is within spread_i of them.
+
+        ℓ(z, y) ≤ height / c bounds the predictions, and so the parameters in all directions in which a row of the
+        group has a part; in the others only a ridge term does, and without one they are left out. ∞ if unbounded.
+        """
+        by_ridge = np.sqrt(2.0 * height / self.loss.ridge) if self.loss.ridge > 0 else 0.0
+        if self.loss.ridge > 0 and not self.loss.intercept:
+            return np.full(group_count, by_ridge)
+        if self.loss.intercept:  # along such a direction the intercept makes up for the features
+            by_ridge *= 1.0 + float(np.linalg.norm(self.X, axis=1).max())
+        at_root = self.loss.reach(height / self.scale, self.y) + np.linalg.norm(self.X, axis=1) * spread[self.owner]
+        size = np.sqrt(np.bincount(group[self.owner], at_root**2, minlength=group_count))
+        return np.where(size > 0, size / self._least_stretch(group, group_count), 0.0) + by_ridge
+
+    def _least_stretch(self, group: Ints, group_count: int) -> Floats:
+        """A lower bound on ‖X_g w‖ / ‖w‖ for w in the span of the rows X_g of each group."""
+        pooled = self.pool(group, group_count)
+        columns = np.linalg.norm(pooled.X, axis=0)
+        columns[columns == 0] = 1.0
+        spectrum = Spectrum.of_rows(pooled.X / columns, pooled.starts, np.zeros((group_count, self.width)))
+        positive = np.where(spectrum.eigenvalues > 0, np.sqrt(spectrum.eigenvalues), np.inf)
+        smallest = np.full(group_count, np.inf)
+        np.minimum.at(smallest, np.repeat(np.arange(group_count), np.diff(spectrum.starts)), positive)
+        return smallest * columns.min()
 
     # ------------------------------------------------------------------ minimisers
 
@@ -127,6 +193,11 @@ class BoundLoss:
         w_new = 0.5 * (w_bar + w)
         w += rho * (w_new - w)
         return 2 * self.prox(w - tau[:, None] * flow, tau, w_new) - w
+
+    def prox_with_dual(self, v: Floats, tau: Floats, start: Floats | None = None) -> tuple[Floats, Floats]:
+        """The prox, and the dual variables that belong to it."""
+        w = self.prox(v, tau, start)
+        return w, self.dual(w)
 
     def prox_by_gradient(self, v: Floats, tau: Floats, accuracy: float, start: Floats) -> Floats:
         """The prox up to an error of ``accuracy`` at every node, by gradient steps from ``start``.
@@ -162,7 +233,7 @@ class BoundLoss:
         return out
 
     @cached_property
-    def _informed(self) -> BoundLoss:
+    def _informed(self) -> Self:
         return self.take(np.flatnonzero(self.has_data))
 
     def _newton(self, w: Floats, anchor: Floats, pull: Floats) -> Floats:
@@ -172,8 +243,10 @@ class BoundLoss:
         left = np.arange(self.node_count)
         for _ in range(NEWTON_STEPS):
             part = self if len(left) == self.node_count else self.take(left)
-            w[left], slope = part._newton_step(w[left], anchor[left], pull[left])
-            left = left[np.linalg.norm(slope, axis=1) > NEWTON_ACCURACY * resting[left]]
+            before = w[left]
+            w[left], slope = part._newton_step(before, anchor[left], pull[left])
+            rough = np.linalg.norm(slope, axis=1) > NEWTON_ACCURACY * resting[left]
+            left = left[rough & (w[left] != before).any(axis=1)]  # rounding may end it early
             if not len(left):
                 break
         return w
@@ -199,16 +272,16 @@ class BoundLoss:
 
     # ------------------------------------------------------------------ parts and sums
 
-    def take(self, nodes: Ints) -> BoundLoss:
+    def take(self, nodes: Ints) -> Self:
         """The local losses of some nodes."""
         rows = rows_of(self.starts, nodes)
-        return BoundLoss(
+        return type(self)(
             self.loss, self.X[rows], self.y[rows], starts_of(self.starts, nodes), self.scale[rows], self.ridge[nodes]
         )
 
-    def pool(self, group: Ints, group_count: int) -> BoundLoss:
+    def pool(self, group: Ints, group_count: int) -> Self:
         """The sums of the local losses of each group, as if a group were one node."""
-        owner = group[np.repeat(np.arange(self.node_count), np.diff(self.starts))]
+        owner = group[self.owner]
         order = np.argsort(owner, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=group_count))]).astype(np.int64)
         ridge = np.zeros((group_count, self.width))
@@ -239,7 +312,7 @@ class BoundQuadratic(BoundLoss):
 
     @cached_property
     def _spectrum(self) -> Spectrum:
-        linear = kernels.combine_rows(self.X, self.starts, -self.scale * self.loss.slope(np.zeros(len(self.y)), self.y))
+        linear = -self.combine(self.scale * self.loss.slope(np.zeros(len(self.y)), self.y))
         if self.ridge.any():
             return Spectrum.of_matrices(self.hessian(np.zeros((self.node_count, self.width))), linear, self.has_data)
         return Spectrum.of_rows(np.sqrt(self.scale * self.loss.most_curvature)[:, None] * self.X, self.starts, linear)
@@ -261,11 +334,134 @@ class BoundQuadratic(BoundLoss):
         along = np.divide(q.linear, q.eigenvalues, out=np.zeros_like(q.linear), where=q.eigenvalues > 0)
         return kernels.combine_rows(q.basis, q.starts, along)
 
-    def take(self, nodes: Ints) -> BoundQuadratic:
+    def take(self, nodes: Ints) -> Self:
         """The local losses of some nodes; the decomposition is handed on, not made anew."""
-        part = BoundQuadratic(*super().take(nodes).fields())
+        part = super().take(nodes)
         part.__dict__["_spectrum"] = self._spectrum.take(nodes)
         return part
+
+
+@dataclass(frozen=True, eq=False)
+class BoundPoints(BoundQuadratic):
+    """Local losses that compare the parameters themselves with every row: the prediction for a row is w_i.
+
+    As if X were an identity for each row; nothing of the kind is stored, and the prox takes one pass.
+    """
+
+    def predict(self, w: Floats) -> Floats:
+        """w_i of every row."""
+        return w[self.owner]
+
+    def combine(self, dual: Floats) -> Floats:
+        """Σ_r dual_r of every node."""
+        return kernels.sum_vectors(np.ascontiguousarray(dual), self.starts)
+
+    def gram(self, factor: Floats) -> Floats:
+        """A diagonal matrix for every node."""
+        return self.gram_diagonal(factor)[:, :, None] * np.eye(self.width)
+
+    def gram_diagonal(self, factor: Floats) -> Floats:
+        """Σ_r factor_r of every node."""
+        return self.combine(np.broadcast_to(factor, self.y.shape))
+
+    def sum_rows(self, values: Floats) -> Floats:
+        """The sum over the rows of every node and their entries."""
+        return super().sum_rows(values.sum(axis=1))
+
+    @cached_property
+    def _bend(self) -> Floats:
+        return self.gram_diagonal(self.scale * self.loss.most_curvature) + self.ridge
+
+    @cached_property
+    def smoothness(self) -> Floats:
+        """The curvature of L_i, the same in all directions."""
+        return self._bend.max(axis=1)
+
+    def reach(self, height: float, spread: Floats, group: Ints, group_count: int) -> Floats:
+        """‖w_i‖ ≤ ‖x_r‖ + √(height / c) for every row, and the root is within spread_i of w_i."""
+        from_rows = np.linalg.norm(self.y, axis=1) + np.sqrt(height / self.scale[:, 0]) + spread[self.owner]
+        out = np.full(group_count, np.inf)
+        np.minimum.at(out, group[self.owner], from_rows)
+        return np.where(np.isin(np.arange(group_count), group[self.owner]), out, 0.0)
+
+    def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
+        """(v_i + τ_i b_i) / (1 + τ_i h_i) for L_i(w) = ½ h_i ‖w‖² − b_i'w + constant."""
+        return (v - tau[:, None] * self.gradient_at_zero) / (1.0 + tau[:, None] * self._bend)
+
+    def primal_step(self, w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float) -> Floats:
+        """As for every loss."""
+        return BoundLoss.primal_step(self, w, w_bar, flow, tau, rho)
+
+    def minimise(self) -> Floats:
+        """The mean of the rows of every node, shrunk by the ridge term; zero at nodes without data."""
+        return np.divide(-self.gradient_at_zero, self._bend, out=np.zeros_like(self._bend), where=self._bend > 0)
+
+    def take(self, nodes: Ints) -> Self:
+        """The local losses of some nodes."""
+        return BoundLoss.take(self, nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class BoundKinked(BoundLoss):
+    """Local losses of a scalar loss with a kink: convex, but not smooth.
+
+    L_i has no gradient on a kink, so its subgradients come from the prox: what it finds has dual variables β_r in
+    c ∂ℓ(z_r), and Xᵀβ is a subgradient there.
+    """
+
+    loss: Kinked
+
+    @cached_property
+    def _kinks(self) -> tuple[Floats, Floats, Floats]:
+        """Where every row has its kink, and the least and largest dual variable there."""
+        low, high = self.loss.slopes(self.y)
+        return np.asarray(self.loss.kink(self.y), dtype=np.float64), self.scale * low, self.scale * high
+
+    @cached_property
+    def typical_curvature(self) -> Floats:
+        """The jump of the slope over how far predictions of the node are expected to lie apart: as its kinks do."""
+        kink, low, high = self._kinks
+        apart = np.sqrt(self.sum_rows(kink**2) / np.maximum(np.diff(self.starts), 1))[self.owner]
+        return (high - low) / np.where(apart > 0, apart, 1.0)
+
+    def elasticity(self, w: Floats, dual: Floats) -> Floats:
+        """Large where a dual variable has room to either side, little where it sits on a border."""
+        _, low, high = self._kinks
+        room = np.clip(4.0 * (dual - low) * (high - dual) / (high - low) ** 2, 1e-6, 1.0)
+        return room * self.typical_curvature
+
+    def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
+        """argmin_w L_i(w) + ‖w − v_i‖² / (2 τ_i), exactly; quick where ``start`` is on the same kinks."""
+        return self.prox_with_dual(v, tau, start)[0]
+
+    def prox_with_dual(self, v: Floats, tau: Floats, start: Floats | None = None) -> tuple[Floats, Floats]:
+        """The prox, and dual variables with w = v − τ (Xᵀβ + ridge w)."""
+        bend = 1.0 + tau[:, None] * self.ridge
+        kink, low, high = self._kinks
+        w, dual = kernels.prox_kinked(
+            self.X, self.starts, kink, low, high, v / bend, bend / tau[:, None], v if start is None else start
+        )
+        return w, dual
+
+    def descent(self, w: Floats) -> Floats:
+        """(w − prox(w)) / τ: a subgradient at the prox, which is elsewhere unless w_i minimises L_i."""
+        tau = self._step
+        return (w - self.prox(w, tau, w)) / tau[:, None]
+
+    @cached_property
+    def _step(self) -> Floats:
+        return 1.0 / np.where(self.trace > 0, self.trace / self.width, 1.0)
+
+    def minimise(self) -> Floats:
+        """A minimiser of every L_i; zero at nodes without data.
+
+        By the proximal point method. L_i is piecewise linear, or that and a ridge term, so steps that grow reach a
+        minimiser exactly; rounding grows with them, and a few shorter ones take it back.
+        """
+        w = np.zeros((self.node_count, self.width))
+        for power in (*range(13), 8, 4, 0):
+            w = self.prox(w, 4.0**power * self._step)
+        return w
 
 
 @dataclass(frozen=True, eq=False)

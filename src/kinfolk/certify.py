@@ -23,8 +23,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 
-from kinfolk import kernels
-from kinfolk.bound import BoundLoss, Spectrum
+from kinfolk.bound import BoundLoss
 from kinfolk.couplings import Coupling
 from kinfolk.site import Site
 from kinfolk.typing import Bools, Floats, Ints
@@ -110,10 +109,10 @@ def scaled_conjugate(coupling: Coupling, u: Floats, weights: Floats) -> Floats:
     return out
 
 
-def certify(problem: Problem, w: Floats, u: Floats, residual: float) -> Certificate:
-    """Bound the sub-optimality of ``w`` with the help of flows ``u`` that nearly belong to it."""
+def certify(problem: Problem, w: Floats, beta: Floats, u: Floats, residual: float) -> Certificate:
+    """Bound the sub-optimality of ``w`` with the help of ``beta`` and flows ``u`` that nearly belong to it."""
     count, component = problem.components
-    duals = _Duals.of(problem, w, u).balanced(problem).shrunk(problem, count, component)
+    duals = _Duals(beta, problem.bound.ridge * w, u, w).balanced(problem).shrunk(problem, count, component)
     leftover = duals.violation(problem)
     objective = problem.objective(w)
     centred = objective - duals.value(problem) - float((leftover * w).sum())
@@ -129,19 +128,14 @@ def certify(problem: Problem, w: Floats, u: Floats, residual: float) -> Certific
 class _Duals:
     """Dual variables: β for samples, γ for the ridge term, u for edges."""
 
-    beta: Floats  # (rows,)
+    beta: Floats  # (rows, ...) as the labels
     gamma: Floats  # (nodes, parameters)
     u: Floats  # (edges, parameters)
     w: Floats  # (nodes, parameters) the answer they belong to
 
-    @classmethod
-    def of(cls, problem: Problem, w: Floats, u: Floats) -> _Duals:
-        return cls(problem.bound.dual(w), problem.bound.ridge * w, u, w)
-
     def violation(self, problem: Problem) -> Floats:
         """r = Xᵀβ + γ + Dᵀu."""
-        bound = problem.bound
-        return kernels.combine_rows(bound.X, bound.starts, self.beta) + self.gamma + problem.site.divergence(self.u)
+        return problem.bound.combine(self.beta) + self.gamma + problem.site.divergence(self.u)
 
     def value(self, problem: Problem) -> float:
         """The dual objective."""
@@ -153,15 +147,14 @@ class _Duals:
     def balanced(self, problem: Problem) -> _Duals:
         """Move to r ≈ 0: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x."""
         bound, site = problem.bound, problem.site
-        curvature = bound.scale * bound.loss.curvature(bound.predict(self.w), bound.y)
-        curvature = np.maximum(curvature, 1e-6 * bound.scale * bound.loss.typical_curvature(bound.y))
+        curvature = bound.elasticity(self.w, self.beta)
         flow, stiffness = _elasticity(problem, self.w)
 
         def apply(x: Floats) -> Floats:
-            rows = kernels.combine_rows(bound.X, bound.starts, curvature * bound.predict(x))
+            rows = bound.combine(curvature * bound.predict(x))
             return rows + bound.ridge * x + site.divergence(flow(problem.difference(x)))
 
-        diagonal = kernels.combine_rows(bound.X**2, bound.starts, curvature) + bound.ridge
+        diagonal = bound.gram_diagonal(curvature) + bound.ridge
         diagonal += np.stack([site.edge_sum(column) for column in stiffness.T], axis=1)
         best, violation = self, self.violation(problem)
         for _ in range(REFINEMENTS):
@@ -181,20 +174,19 @@ class _Duals:
     def shrunk(self, problem: Problem, count: int, component: Ints) -> _Duals:
         """Scale every component into the domain of the conjugates."""
         bound, site = problem.bound, problem.site
-        owner = np.repeat(np.arange(bound.node_count), np.diff(bound.starts))
         share = np.ones(count)
 
-        def samples(t: Floats) -> Bools:
-            return np.isfinite(bound.loss.conjugate(t * self.beta / bound.scale, bound.y))
+        def nodes(t: Floats) -> Bools:
+            return np.isfinite(bound.conjugate(bound.times(self.beta, t)))
 
         def edges(t: Floats) -> Bools:
             return np.isfinite(problem.flow_cost(t[:, None] * self.u))
 
-        np.minimum.at(share, component[owner], _largest_share(samples, len(self.beta)))
+        np.minimum.at(share, component, _largest_share(nodes, bound.node_count))
         np.minimum.at(share, component[site.head], _largest_share(edges, len(self.u)))
         at_node = share[component]
         return _Duals(
-            self.beta * at_node[owner],
+            bound.times(self.beta, at_node),
             self.gamma * at_node[:, None],
             self.u * at_node[site.head][:, None],
             self.w,
@@ -262,21 +254,14 @@ def level_set_radius(problem: Problem, w: Floats, objective: float, count: int, 
     """How far from w a minimiser can be, given that its objective is no larger; ∞ where the losses do not say.
 
     Along an edge, λA φ(v) ≤ P(w) bounds ‖v‖; added up along shortest paths from a root this bounds how far a
-    component spreads. At the root either the ridge term bounds the parameters, or ℓ(z, y) ≤ P(w) / c bounds the
-    predictions, and so the parameters in all directions in which a row of the component has a part. Along the other
-    directions P does not change (or the ridge term bounds them): the minimiser nearest to w is taken.
+    component spreads. At the root the losses bound the parameters, where they say anything at all (``reach`` of the
+    bound loss). Along the other directions P does not change: the minimiser nearest to w is taken.
     """
     bound = problem.bound
     roots = _roots(bound, count, component)
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = _spread(problem, problem.coupling.reach(objective / problem.weights, bound.width), roots)
-        by_ridge = np.sqrt(2.0 * objective / bound.loss.ridge) if bound.loss.ridge > 0 else 0.0
-        if bound.loss.intercept:  # along such a direction the intercept makes up for the features
-            by_ridge *= 1.0 + float(np.linalg.norm(bound.X, axis=1).max())
-    root = _root_bound(bound, objective, spread, count, component) + by_ridge
-    if bound.loss.ridge > 0 and not bound.loss.intercept:
-        root = np.full(count, by_ridge)
-    root += 2.0 * np.linalg.norm(w[roots], axis=1)
+    root = bound.reach(objective, spread, component, count) + 2.0 * np.linalg.norm(w[roots], axis=1)
     apart = root[component] + spread + np.linalg.norm(w - w[roots][component], axis=1)
     return float(np.linalg.norm(apart))
 
@@ -285,22 +270,6 @@ def _roots(bound: BoundLoss, count: int, component: Ints) -> Ints:
     """A node of every component, with data where there is one."""
     order = np.argsort(~bound.has_data, kind="stable")
     return order[np.unique(component[order], return_index=True)[1]]
-
-
-def _root_bound(bound: BoundLoss, objective: float, spread: Floats, count: int, component: Ints) -> Floats:
-    """A bound on the root's parameters in the directions that rows of its component have a part in."""
-    owner = np.repeat(np.arange(bound.node_count), np.diff(bound.starts))
-    prediction = bound.loss.reach(objective / bound.scale, bound.y)
-    at_root = prediction + np.linalg.norm(bound.X, axis=1) * spread[owner]
-    size = np.sqrt(np.bincount(component[owner], at_root**2, minlength=count))
-    pooled = bound.pool(component, count)
-    columns = np.linalg.norm(pooled.X, axis=0)
-    columns[columns == 0] = 1.0
-    spectrum = Spectrum.of_rows(pooled.X / columns, pooled.starts, np.zeros((count, bound.width)))
-    positive = np.where(spectrum.eigenvalues > 0, np.sqrt(spectrum.eigenvalues), np.inf)
-    smallest = np.full(count, np.inf)
-    np.minimum.at(smallest, np.repeat(np.arange(count), np.diff(spectrum.starts)), positive)
-    return np.where(size > 0, size / smallest, 0.0) / columns.min()
 
 
 def _spread(problem: Problem, steps: Floats, roots: Ints) -> Floats:

@@ -63,18 +63,20 @@ class Positive:
 
 @dataclass(frozen=True)
 class Between:
-    """A range for a numeric parameter: from ``low`` to ``high``, ends included unless ``open_low``."""
+    """A range for a numeric parameter: from ``low`` to ``high``, ends included unless ``open_low`` or ``open_high``."""
 
     low: float
     high: float
     open_low: bool = False
+    open_high: bool = False
 
     def admits(self, value: Any) -> bool:
         """Whether ``value`` lies in the range."""
-        return self.low <= value <= self.high and not (self.open_low and value == self.low)
+        above = self.low < value if self.open_low else self.low <= value
+        return above and (value < self.high if self.open_high else value <= self.high)
 
     def __str__(self) -> str:
-        return f"in {'(' if self.open_low else '['}{self.low:g}, {self.high:g}]"
+        return f"in {'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
 
 
 def check_parameters(thing: Any) -> None:

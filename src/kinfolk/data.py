@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from kinfolk.checks import InputError, as_floats
-from kinfolk.typing import Floats, Ints
+from kinfolk.typing import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +54,26 @@ class Data:
                 f"Expected a label and a node from 0 to {node_count - 1} for every row, got {len(X)} rows, {len(y)} "
                 f"labels and {len(node)} nodes."
             )
+        return cls._sorted(as_floats(X, "the features", 2), as_floats(y, "the target", 1), node, node_count)
+
+    @classmethod
+    def _sorted(cls, X: Floats, y: Floats, node: Ints, node_count: int) -> Data:
         order = np.argsort(node, kind="stable")
         sizes = np.bincount(node, minlength=node_count)
-        return cls(
-            as_floats(X, "the features", 2)[order],
-            as_floats(y, "the target", 1)[order],
-            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        )
+        return cls(X[order], y[order], np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+
+    @classmethod
+    def of_points(cls, sets: Iterable[Any], names: Sequence[Hashable] | None = None) -> Data:
+        """Data without a target, from one point or several for every node, or None; the target is NaN.
+
+        >>> Data.of_points([[1.0, 2.0], [[3.0, 4.0], [5.0, 6.0]], None]).sizes
+        array([1, 2, 0])
+        """
+        try:
+            rows = [None if points is None else np.atleast_2d(points) for points in sets]
+        except ValueError as error:
+            raise InputError("Expected points with equally many entries at every node, got ragged ones.") from error
+        return cls.from_nodes([None if X is None else (X, np.zeros(len(X))) for X in rows], names).without_target()
 
     @property
     def node_count(self) -> int:
@@ -85,6 +98,14 @@ class Data:
     def __getitem__(self, node: int) -> tuple[Floats, Floats]:
         rows = slice(self.starts[node], self.starts[node + 1])
         return self.X[rows], self.y[rows]
+
+    def without_target(self) -> Data:
+        """The same rows with NaN for a target: points rather than samples."""
+        return replace(self, y=np.full(len(self.y), np.nan))
+
+    def keep(self, rows: Bools) -> Data:
+        """The data of all nodes without the rows that are not marked."""
+        return self._sorted(self.X[rows], self.y[rows], self.owner[rows], self.node_count)
 
     def take(self, nodes: Ints) -> Data:
         """The data of some nodes, in the order given."""

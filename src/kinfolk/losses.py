@@ -1,7 +1,7 @@
 """Losses: a scalar function of prediction and label. The node's L_i follows from it (see ``kinfolk.bound``).
 
 A loss of your own is a frozen dataclass with the scalar functions below; ``kinfolk.testing.check_loss`` says
-whether they fit together.
+whether they fit together. ``Loss`` is for smooth losses, ``Kinked`` for those that are linear on either side of a kink.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from scipy.special import expit, xlogy
 
-from kinfolk.bound import BoundLoss, BoundQuadratic
-from kinfolk.checks import AtLeast, InputError, Positive
+from kinfolk.bound import BoundKinked, BoundLoss, BoundPoints, BoundQuadratic
+from kinfolk.checks import AtLeast, Between, InputError, Positive
 from kinfolk.data import Data
 from kinfolk.typing import Floats
 
@@ -39,6 +39,7 @@ class Loss(ABC):
     ridge: Annotated[float, AtLeast(0)] = 0.0
     intercept: bool = False
 
+    smooth: ClassVar[bool] = True  # whether ℓ has a slope everywhere
     most_curvature: ClassVar[float]  # an upper bound on ℓ''
     labels: ClassVar[str] = "numbers"  # what y may be, in words
 
@@ -69,6 +70,15 @@ class Loss(ABC):
     def admits(self, y: Floats) -> Any:
         """Which labels are allowed."""
         return np.isfinite(y)
+
+    def target(self, X: Floats, y: Floats) -> Floats:
+        """What the predictions for some rows are compared with: the labels."""
+        return y
+
+    def linear(self, w: Floats, X: Floats) -> Floats:
+        """The linear predictions for some rows, each with its own parameters w_r: x_r'w_r, and the intercept."""
+        z = np.einsum("rk,rk->r", X, w[:, : X.shape[1]])
+        return z + w[:, -1] if self.intercept else z
 
     def predict(self, z: Floats) -> Floats:
         """What the model answers for the linear prediction z."""
@@ -124,7 +134,45 @@ class Squared(Loss):
 
     def bind(self, data: Data) -> BoundQuadratic:
         """The local losses, with their prox in closed form."""
-        return BoundQuadratic(*BoundLoss.of(self, data).fields())
+        return BoundQuadratic.of(self, data)
+
+
+@dataclass(frozen=True)
+class SquaredDistance(Squared):
+    """L_i(w) = c_i Σ_r ‖w − x_r‖²: the parameters of a node are a centre of its own points.
+
+    With a norm as coupling this is convex clustering, eq (29) of the GTV paper, there with one point per node: centres
+    of kin become equal. The scalar loss is (w_k − x_rk)², summed over the entries k. There are no labels
+    (``Network.of_points`` needs none, and others are ignored); a model answers with its centre, and its error is the
+    squared distance to it.
+
+    >>> from kinfolk import GTVMin, Network, fit, graphs
+    >>> network = Network.of_points(graphs.complete(4), [[0.0, 0.0], [0.0, 1.0], [8.0, 0.0], [8.0, 1.0]])
+    >>> fit(network, GTVMin(SquaredDistance(), lam=1.0)).models.w.round(3).tolist()
+    [[1.0, 0.5], [1.0, 0.5], [7.0, 0.5], [7.0, 0.5]]
+    """
+
+    intercept: Literal[False] = False
+
+    def target(self, X: Floats, y: Floats) -> Floats:
+        """The points themselves."""
+        return X
+
+    def linear(self, w: Floats, X: Floats) -> Floats:
+        """The centre."""
+        return w
+
+    def admits(self, y: Floats) -> Any:
+        """Whatever there is: labels are not looked at."""
+        return np.ones(len(y), dtype=bool)
+
+    def error(self, z: Floats, y: Floats) -> Floats:
+        """The squared distance from the centre."""
+        return ((z - y) ** 2).sum(axis=1)
+
+    def bind(self, data: Data) -> BoundPoints:
+        """The local losses, without a matrix for any node."""
+        return BoundPoints.of(self, data)
 
 
 @dataclass(frozen=True)
@@ -244,6 +292,107 @@ class Poisson(Loss):
     def predict(self, z: Floats) -> Floats:
         """e^z."""
         return _exp(z)
+
+
+@dataclass(frozen=True)
+class Kinked(Loss):
+    """Losses that are linear on either side of one kink, where they vanish.
+
+        ℓ(z, y) = max(low (z − k), high (z − k))     with slopes low ≤ 0 ≤ high, low < high, and a kink k, given by y
+
+    Such a loss of your own has just ``kink`` and ``slopes``; the rest follows. Losses with several kinks, or curved
+    beside one, are not covered: smooth them, as ``Huber`` does with the absolute loss.
+
+    With ``AbsoluteNorm`` or ``MaximumNorm`` the whole problem is piecewise linear, and GTV minimisation may take tens
+    of thousands of rounds to high accuracy; the certificate says how far it got.
+
+    >>> @dataclass(frozen=True)
+    ... class Shortage(Kinked):
+    ...     def slopes(self, y):
+    ...         return -2.0 * np.ones_like(y), 0.1 * np.ones_like(y)  # too little costs more than too much
+    >>> Shortage().value(np.array([0.0, 1.0, 3.0]), np.ones(3))
+    array([2. , 0. , 0.2])
+    """
+
+    smooth: ClassVar[bool] = False
+    most_curvature: ClassVar[float] = np.inf
+
+    def kink(self, y: Floats) -> Floats:
+        """k: the prediction that suits the label."""
+        return y
+
+    @abstractmethod
+    def slopes(self, y: Floats) -> tuple[Floats, Floats]:
+        """The slopes below and above the kink."""
+
+    def value(self, z: Floats, y: Floats) -> Floats:
+        """max(low (z − k), high (z − k))."""
+        low, high = self.slopes(y)
+        beyond = z - self.kink(y)
+        return np.maximum(low * beyond, high * beyond)
+
+    def slope(self, z: Floats, y: Floats) -> Floats:
+        """low or high; 0, which is a subgradient, on the kink."""
+        low, high = self.slopes(y)
+        beyond = z - self.kink(y)
+        return np.where(beyond > 0, high, np.where(beyond < 0, low, 0.0))
+
+    def curvature(self, z: Floats, y: Floats) -> Floats:
+        """0, beside the kink."""
+        return np.zeros_like(z)
+
+    def conjugate(self, b: Floats, y: Floats) -> Floats:
+        """b k for b between the slopes."""
+        low, high = self.slopes(y)
+        slack = ROUNDING * (high - low)
+        return np.where((b >= low - slack) & (b <= high + slack), b * self.kink(y), np.inf)
+
+    def reach(self, value: Floats, y: Floats) -> Floats:
+        """|k| + value / slope, with the flatter slope; ∞ if that is 0."""
+        low, high = self.slopes(y)
+        flatter = np.minimum(-low, high)
+        beyond = np.divide(value, flatter, out=np.full_like(flatter, np.inf), where=flatter > 0)
+        return np.abs(self.kink(y)) + beyond
+
+    def bind(self, data: Data) -> BoundKinked:
+        """The local losses, with their prox by an active-set method."""
+        return BoundKinked.of(self, data)
+
+
+@dataclass(frozen=True)
+class Absolute(Kinked):
+    """ℓ(z, y) = |z − y|: the model of the median, which outliers do not move.
+
+    >>> Absolute().value(np.array([3.0]), np.array([1.0]))
+    array([2.])
+    """
+
+    def slopes(self, y: Floats) -> tuple[Floats, Floats]:
+        """−1 and 1."""
+        return -np.ones_like(y), np.ones_like(y)
+
+    def error(self, z: Floats, y: Floats) -> Floats:
+        """|z − y|."""
+        return np.abs(z - y)
+
+
+@dataclass(frozen=True)
+class Quantile(Kinked):
+    """ℓ(z, y) = level (y − z) below the label, (1 − level) (z − y) above: the model of a quantile (pinball loss).
+
+    >>> Quantile(level=0.9).value(np.array([0.0, 2.0]), np.ones(2)).round(3)
+    array([0.9, 0.1])
+    """
+
+    level: Annotated[float, Between(0, 1, open_low=True, open_high=True)] = 0.5
+
+    def slopes(self, y: Floats) -> tuple[Floats, Floats]:
+        """−level and 1 − level."""
+        return np.full_like(y, -self.level), np.full_like(y, 1.0 - self.level)
+
+    def error(self, z: Floats, y: Floats) -> Floats:
+        """The loss itself."""
+        return self.value(z, y)
 
 
 def _exp(z: Floats) -> Floats:

@@ -68,18 +68,37 @@ class Network:
             raise InputError(f"Expected names for {width} features, got {len(self.features)}.")
 
     @classmethod
+    def of_points(
+        cls, graph: Graph, points: Any, *, test: Any = None, features: Sequence[str] | None = None
+    ) -> Network:
+        """A network without a target: one point or several for every node, or None.
+
+        ``points`` are a mapping by name, or a sequence or array in node order; ``test`` has held-out points in the same
+        forms. Such data are for ``SquaredDistance``: it finds centres that kin have in common.
+
+        >>> from kinfolk import graphs
+        >>> Network.of_points(graphs.chain(3), [[0.0, 1.0], [[1.0, 1.0], [2.0, 2.0]], None])
+        Network(3 nodes, 2 edges, 3 samples, 2 features; 1 node without data)
+        """
+        data = Data.of_points(_in_order(graph, points), graph.names)
+        held_out = None if test is None else Data.of_points(_in_order(graph, test), graph.names)
+        return cls(graph, data, test=held_out, features=features)
+
+    @classmethod
     def from_frame(
         cls,
         frame: pandas.DataFrame,
         *,
         node: str,
-        target: str,
+        target: str | None,
         features: Sequence[str] | None = None,
         graph: Graph,
         test: Any = None,
         public: Any = None,
     ) -> Network:
         """A network from a table whose rows carry a node, a target and features (default: all other columns).
+
+        Without a target (None) the features are points, see ``of_points``.
 
         ``test`` marks held-out rows: a boolean array, or the name of a boolean column. Nodes of the graph
         without a row have no data.
@@ -91,20 +110,23 @@ class Network:
         (array([[2.], [3.]]), array([2. , 2.5]))
         """
         masked = [test] if isinstance(test, str) else []
+        targets = [] if target is None else [target]
         if features is not None and target in features:
             raise InputError(f"Expected features without the target, got {target!r} among them: leave it out.")
         if features is None:
-            features = [c for c in frame.columns if c not in (node, target, *masked)]
-        missing = [c for c in [node, target, *features, *masked] if c not in frame.columns]
+            features = [c for c in frame.columns if c not in (node, *targets, *masked)]
+        missing = [c for c in [node, *targets, *features, *masked] if c not in frame.columns]
         if missing:
             raise InputError(f"Expected columns {listing(missing)}, the table has {listing(frame.columns, 10)}.")
         owner = graph.numbers(frame[node])
         X = as_floats(frame[list(features)], "the feature columns", 2)
-        y = as_floats(frame[target], f"the target column {target!r}", 1)
+        y = np.zeros(len(X)) if target is None else as_floats(frame[target], f"the target column {target!r}", 1)
         held_out = _as_mask(frame[test] if isinstance(test, str) else test, len(frame))
         data, tested = (
             Data.from_rows(X[rows], y[rows], owner[rows], graph.node_count) for rows in (~held_out, held_out)
         )
+        if target is None:
+            data, tested = data.without_target(), tested.without_target()
         return cls(
             graph, data, test=tested if held_out.any() else None, public=public, features=list(map(str, features))
         )
@@ -197,10 +219,7 @@ class Network:
     def hold_out(self, rows: Any) -> Network:
         """The same network without some rows of its data, given by a mask; they become the test data."""
         held_out, data = _as_mask(rows, len(self.data.y)), self.data
-        kept, held = (
-            Data.from_rows(data.X[part], data.y[part], data.owner[part], data.node_count)
-            for part in (~held_out, held_out)
-        )
+        kept, held = data.keep(~held_out), data.keep(held_out)
         return Network(self.graph, kept, test=held, public=self.public, features=self.features)
 
     def with_graph(self, graph: Graph) -> Network:
@@ -227,17 +246,22 @@ class Network:
 
 
 def _as_data(graph: Graph, data: Any, what: str) -> Data:
-    if isinstance(data, Mapping):
-        found = dict(zip(graph.numbers(data).tolist(), data.values(), strict=True))
-        data = [found.get(k) for k in range(graph.node_count)]
     if not isinstance(data, Data):
-        data = Data.from_nodes(data, graph.names)
+        data = Data.from_nodes(_in_order(graph, data), graph.names)
     if data.node_count != graph.node_count:
         raise InputError(
             f"Expected {what} for each of the {graph.node_count} nodes of the graph, got {data.node_count}: "
             "use None for a node without data."
         )
     return data
+
+
+def _in_order(graph: Graph, sets: Any) -> Any:
+    """What is given for the nodes, in node order; None for those that a mapping leaves out."""
+    if not isinstance(sets, Mapping):
+        return sets
+    found = dict(zip(graph.numbers(sets).tolist(), sets.values(), strict=True))
+    return [found.get(k) for k in range(graph.node_count)]
 
 
 def _as_mask(mask: Any, length: int) -> Bools:

@@ -20,7 +20,7 @@ from kinfolk.data import Data
 from kinfolk.engines import InProcess
 from kinfolk.graph import Graph
 from kinfolk.graphs import edgeless
-from kinfolk.losses import Loss
+from kinfolk.losses import Kinked, Loss
 from kinfolk.network import Network
 from kinfolk.run import Run, fit
 
@@ -75,7 +75,11 @@ def check_graph(graph: Graph) -> None:
 
 
 def check_loss(loss: Loss, labels: Any = None, *, seed: int = 0) -> None:
-    """The scalar functions of a loss belong to each other, and so do the node's functions derived from them."""
+    """The scalar functions of a loss belong to each other, and so do the node's functions derived from them.
+
+    Slopes are compared with differences of values, so a loss with a kink is looked at beside it, and its conjugate and
+    the prox tell whether the slopes that meet there are right.
+    """
     rng = np.random.default_rng(seed)
     if labels is None:
         drawn = rng.normal(size=200)
@@ -83,6 +87,12 @@ def check_loss(loss: Loss, labels: Any = None, *, seed: int = 0) -> None:
     y = rng.choice(np.asarray(labels, dtype=float), 200)
     loss.check_labels(y)
     z, step = rng.normal(scale=2.0, size=200), 1e-5
+    if isinstance(loss, Kinked):
+        low, high = loss.slopes(y)
+        assert (low <= 0).all(), "slopes must not be positive below the kink: bounds rely on ℓ ≥ 0"
+        assert (high >= 0).all(), "slopes must not be negative above the kink: bounds rely on ℓ ≥ 0"
+        assert (low < high).all(), "a loss whose slopes are equal has no kink"
+        z = np.where(np.abs(z - loss.kink(y)) < 2 * step, z + 4 * step, z)
     slope = loss.slope(z, y)
     numeric = (loss.value(z + step, y) - loss.value(z - step, y)) / (2 * step)
     assert_allclose(slope, numeric, atol=1e-7, rtol=1e-6, err_msg="slope is not the derivative of value")
@@ -113,9 +123,14 @@ def _check_bound_loss(loss: Loss, y: Any, rng: np.random.Generator) -> None:
         shift[:, k] = 1e-6
         numeric = (bound.value(w + shift) - bound.value(w - shift)) / 2e-6
         assert_allclose(gradient[:, k], numeric, atol=1e-6, rtol=1e-5, err_msg="gradient of the node's loss")
-    best = bound.prox(w, tau)
-    pull = bound.gradient(best) + (best - w) / tau[:, None]
-    assert_allclose(pull, 0, atol=1e-9 * (1 + np.abs(gradient).max()), err_msg="prox is not a minimiser")
+    best, dual = bound.prox_with_dual(w, tau)
+    pull = bound.combine(dual) + bound.ridge * best + (best - w) / tau[:, None]
+    scale = 1 + np.abs(gradient).max()
+    assert_allclose(pull, 0, atol=1e-9 * scale, err_msg="prox is not a minimiser")
+    # β_r belongs to the prediction z_r: equality in Fenchel–Young.
+    product = bound.sum_rows(dual * bound.predict(best))
+    data_term = bound.value(best) - 0.5 * (bound.ridge * best**2).sum(axis=1)
+    assert_allclose(data_term + bound.conjugate(dual), product, atol=1e-9 * scale, err_msg="dual variables of the prox")
     few = np.array([3, 0, 4])
     assert_allclose(bound.take(few).prox(w[few], tau[few]), best[few], rtol=1e-12, atol=1e-12, err_msg="take")
     assert (bound.gradient(w)[0] == 0).all(), "a node without data must have no loss"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -62,6 +62,8 @@ class Pooled(LinearProgram):
     """
 
     loss: Loss = Squared()
+
+    needs_slope: ClassVar[bool] = True
 
     def _cluster(self, nodes: Ints) -> Ints:
         return np.zeros(len(nodes), dtype=np.int64)

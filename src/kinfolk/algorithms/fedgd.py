@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,8 @@ class FedGD(LinearProgram):
     coupling: Coupling = SquaredNorm()
     lam: Annotated[float, AtLeast(0)] = 0.1
     step_size: Annotated[float, Positive()] | None = None
+
+    needs_slope: ClassVar[bool] = True
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """Start at zero."""

@@ -230,7 +230,7 @@ class GTVMin(LinearProgram):
         flows = self._flows(site, state.u, values, eta)
         sigma = self._scales(site)[0] / (2 * eta)
         return {
-            **self._conditions(site, state.w_bar, flows, sigma),
+            **self._conditions(site, state, flows, eta),
             "moved_w": squares(state.w_new - state.w) / self._tau(site, eta),
             "moved_u": site.at_smaller_end(flows.moved / sigma),
         }
@@ -288,28 +288,42 @@ class GTVMin(LinearProgram):
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Objective and optimality conditions at (2 w_new − w, the result of (1)), which is what is handed out."""
-        w, eta = state.w_bar, inbox.to_all["eta"]
+        w, eta = state.w_bar, float(inbox.to_all["eta"])
         flows = self._flows(site, state.u, site.values(w, inbox["w_bar"]), eta)
         return {
             "loss": site.bound(self.loss).value(w),
             "variation": site.at_smaller_end(flows.variation),
             "mismatch": site.at_smaller_end(flows.mismatch),
             "length": squares(w),
-            **self._conditions(site, w, flows, self._scales(site)[0] / (2 * eta)),
+            **self._conditions(site, state, flows, eta),
         }
 
-    def _conditions(self, site: Site, w: Floats, flows: Flows, sigma: Floats) -> dict[str, Floats]:
-        """Squared parts, per node, of the optimality conditions at (w, u_new):
+    def _local_duals(self, site: Site, state: State, eta: float) -> tuple[Floats, Floats]:
+        """Where a subgradient of L_i is known, and the dual variables that make it up.
 
-        ∇L_i(w_i) + (Dᵀu)_i = 0   and   (Dw)_e ∈ ∂(λA_e φ)*(u_e), which (1) misses by (u − u_new) / σ.
+        A smooth loss has one at 2 w_new − w itself; a loss with kinks has one where (2) leads from here.
         """
         bound = site.bound(self.loss)
-        gradient = bound.gradient(w)
+        if self.loss.smooth:
+            return state.w_bar, bound.dual(state.w_bar)
+        tau = self._tau(site, eta)
+        return bound.prox_with_dual(state.w - tau[:, None] * site.divergence(state.u), tau, state.w_new)
+
+    def _conditions(self, site: Site, state: State, flows: Flows, eta: float) -> dict[str, Floats]:
+        """Squared parts, per node, of the optimality conditions at (w, u_new), where w has the subgradient:
+
+        ∂L_i(w_i) + (Dᵀu)_i ∋ 0   and   (Dw)_e ∈ ∂(λA_e φ)*(u_e), which (1) misses by (u − u_new) / σ − Dx. Neighbours
+        heard of 2 w_new − w only, x further on; so ‖Dx‖² is bounded by 2 Σ degree_i ‖x_i‖².
+        """
+        bound, sigma = site.bound(self.loss), self._scales(site)[0] / (2 * eta)
+        w, beta = self._local_duals(site, state, eta)
+        gradient = bound.combine(beta) + bound.ridge * w
         return {
             "stationarity": squares(gradient + flows.divergence),
             "gradient": squares(gradient),
             "resting": squares(bound.gradient_at_zero),
             "complementarity": site.at_smaller_end(flows.moved / sigma**2),
+            "displacement": 2 * site.own_degrees * squares(state.w_bar - w),
             "size": site.own_degrees * squares(w),
         }
 
@@ -344,20 +358,20 @@ class GTVMin(LinearProgram):
 
     def certify(self, site: Site, state: State, reply: Arrays) -> Certificate:
         """How far from the best answer this one can be."""
-        w, eta = state.w_bar, reply["eta"]
-        flows = self._flows(site, state.u, w, eta)
-        conditions = self._conditions(site, w, flows, self._scales(site)[0] / (2 * eta))
+        w, eta = state.w_bar, float(reply["eta"])
+        conditions = self._conditions(site, state, self._flows(site, state.u, w, eta), eta)
         sums = {name: float(part.sum()) for name, part in conditions.items()}
         u, _ = self._dual_prox(site, slice(None), state.u, w, eta)
         problem = Problem(site, site.bound(self.loss), self.coupling, self.lam * site.weights)
-        return certify(problem, w, u, max(_relative(sums)))
+        _, beta = self._local_duals(site, state, eta)
+        return certify(problem, w, beta, u, max(_relative(sums)))
 
 
 def _relative(sums: Mapping[str, float]) -> tuple[float, float]:
     """Stationarity against the gradients' size, complementarity against the parameters' size."""
-    names = ("stationarity", "gradient", "resting", "complementarity", "size")
-    stationarity, gradient, resting, complementarity, size = (float(np.sqrt(sums[name])) for name in names)
-    return ratio(stationarity, gradient + resting), ratio(complementarity, size)
+    names = ("stationarity", "gradient", "resting", "complementarity", "displacement", "size")
+    stationarity, gradient, resting, *missed, size = (float(np.sqrt(sums[name])) for name in names)
+    return ratio(stationarity, gradient + resting), ratio(sum(missed), size)
 
 
 class Balance(NamedTuple):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from kinfolk.checks import InputError
 from kinfolk.losses import Loss
 from kinfolk.models import LinearModels
 from kinfolk.network import Network
@@ -19,9 +20,15 @@ class LinearProgram:
     """For programs with a ``loss`` and a state with parameters ``w`` (nodes, parameters)."""
 
     loss: Loss
+    needs_slope: ClassVar[bool] = False  # whether the loss must be smooth
 
     def check(self, network: Network) -> None:
-        """Refuse labels outside the range of the loss."""
+        """Refuse a loss that the program cannot work with, and labels outside the range of the loss."""
+        if self.needs_slope and not self.loss.smooth:
+            raise InputError(
+                f"Expected a smooth loss for {type(self).__name__}, got {type(self.loss).__name__}: use GTVMin "
+                "(a large lam gives one model per component), Local, or a smooth loss such as Huber with a small delta."
+            )
         self.loss.check_labels(network.data.y)
         if network.test is not None:
             self.loss.check_labels(network.test.y)
@@ -42,7 +49,7 @@ def gradient_measure(site: Site, loss: Loss, w: Floats) -> Arrays:
     return {
         "loss": bound.value(w),
         "start": squares(bound.gradient_at_zero),
-        "size": squares(bound.gradient(w)),
+        "size": squares(bound.descent(w)),
     }
 
 

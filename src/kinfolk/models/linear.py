@@ -23,11 +23,8 @@ class LinearModels:
     loss: Loss
 
     def linear(self, X: Any, node: Any) -> Floats:
-        """x_r'w_i for every row r and its node i."""
-        w = self.w[np.asarray(node)]
-        X = np.asarray(X, dtype=np.float64)
-        z = np.einsum("rk,rk->r", X, w[:, : X.shape[1]])
-        return z + w[:, -1] if self.loss.intercept else z
+        """The linear prediction for every row r with the parameters of its node i, as a rule x_r'w_i."""
+        return self.loss.linear(self.w[np.asarray(node)], np.asarray(X, dtype=np.float64))
 
     def predict(self, X: Any, node: Any) -> Floats:
         """What the model of its node answers to every row; NaN where the node has no model."""
@@ -45,5 +42,5 @@ class LinearModels:
 
     def error(self, X: Any, y: Any, node: Any) -> Floats:
         """The error of every row, as the loss defines it."""
-        z = self.linear(X, node)
-        return np.where(np.isnan(z), np.nan, self.loss.error(z, np.asarray(y)))
+        error = self.loss.error(self.linear(X, node), self.loss.target(np.asarray(X), np.asarray(y)))
+        return np.where(np.isnan(self.w[np.asarray(node), 0]), np.nan, error)

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 
-from kinfolk import kernels
 from kinfolk.bound import BoundLoss, BoundQuadratic
 from kinfolk.checks import InputError, Positive, check_value, listing
 from kinfolk.couplings import AbsoluteNorm, Coupling, EuclideanNorm
@@ -251,8 +250,7 @@ class _Absolute:
 
     def smoothness(self, bound: BoundLoss) -> Floats:
         """‖Hv‖_∞ ≤ max_kl |H_kl| ‖v‖₁, and the largest entry of H ⪰ 0 is on its diagonal."""
-        rows = bound.scale * bound.loss.most_curvature
-        return (kernels.combine_rows(bound.X**2, bound.starts, rows) + bound.ridge).max(axis=1)
+        return (bound.gram_diagonal(bound.scale * bound.loss.most_curvature) + bound.ridge).max(axis=1)
 
     def convexity(self, pooled: BoundLoss) -> Floats:
         """min v'Hv / ‖v‖₁² is at least the smallest eigenvalue over d, and at least 1 / Σ_kl |(H⁻¹)_kl|."""
