@@ -133,6 +133,7 @@ def test_steps_are_those_of_torch():
         (TorchDescent(optimiser="Adan"), "must be a class in torch.optim, or the name of one. Got 'Adan' instead"),
         (TorchDescent(optimiser="LBFGS"), "move every node by itself, got LBFGS: .* 'closure'"),
         (TorchDescent(optimiser="Muon"), "Expected an optimiser that moves every node by itself, got Muon"),
+        (TorchDescent(options={"lr": 0.1}), "must be a mapping without 'lr', which is step_size"),
         (TorchDescent(options={"beta": 0.9}), "got Adam: .* unexpected keyword argument 'beta'"),
     ],
 )

@@ -71,6 +71,11 @@ class TorchDescent(Descent):
     def check(self, network: Network) -> None:
         """Labels that the loss admits, and an optimiser that moves every node by itself."""
         super().check(network)
+        if not isinstance(self.options, Mapping) or "lr" in self.options:
+            raise InputError(
+                "The 'options' parameter of TorchDescent must be a mapping without 'lr', which is step_size. "
+                f"Got {self.options!r} instead."
+            )
         self._stepper.check(self._optimiser_name)
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
