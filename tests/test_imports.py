@@ -51,6 +51,12 @@ def test_help_needs_no_heavy_import():
     assert done.stdout.strip() == "[]"
 
 
+def test_torch_waits_until_it_is_used():
+    code = "import sys, kinfolk.experiments; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_every_public_name_exists():
     for name in kinfolk.__all__:
         assert getattr(kinfolk, name) is not None

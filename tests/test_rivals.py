@@ -1,9 +1,11 @@
-"""IFCA, FedGD and FedAvg within clusters: each other, the oracle and the certified solver are the yardsticks."""
+"""IFCA, FedGD, torch and FedAvg within clusters: each other, the oracle and the certified solver are the yardsticks."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from kinfolk import (
     IFCA,
@@ -22,6 +24,7 @@ from kinfolk import (
     Squared,
     SquaredNorm,
     Tolerance,
+    TorchDescent,
     Uniform,
     fit,
     graphs,
@@ -43,6 +46,10 @@ FAR = ((1.0, 0.0, 0.0), (-1.0, 0.0, 0.0))
         IFCA(model_count=2, initial=Uniform(-1, 1)),
         IFCA(model_count=3, initial=OneOf((0.0, 1.0)), starts=4, average="gradients"),
         IFCA(Squared("sum"), local_steps=3, model_count=2, initial=Given(FAR)),
+        TorchDescent(),
+        TorchDescent(Squared("sum"), EuclideanNorm(), lam=0.3, options={"amsgrad": True}),
+        TorchDescent(optimiser="NAdam"),  # keeps a product besides the number of steps
+        TorchDescent(optimiser=torch.optim.SGD, options={"momentum": 0.9, "dampening": 0.5}),  # first steps differ
     ],
     ids=repr,
 )
@@ -68,24 +75,77 @@ def test_fedavg_refuses_clusters_that_do_not_fit():
         fit(difficult_network(), FedAvg(clusters=(0, 1)))
 
 
+MOMENTUM = TorchDescent(optimiser="SGD", step_size=0.003, options={"momentum": 0.9})
+
+
 @pytest.mark.parametrize("loss", [Squared(), Squared("sum", 0.1, True), Logistic(ridge=0.1)], ids=repr)
-def test_gradient_descent_finds_what_gtv_minimisation_finds(loss):
+@pytest.mark.parametrize("descent", [FedGD(), MOMENTUM], ids=["FedGD", "momentum"])
+def test_gradient_descent_finds_what_gtv_minimisation_finds(loss, descent):
     network = difficult_network(classes=isinstance(loss, Logistic))
-    run = fit(network, FedGD(loss, lam=0.5), rounds=200_000, stop=Tolerance(1e-8), measure_every=100)
+    descent = replace(descent, loss=loss, lam=0.5)
+    run = fit(network, descent, rounds=200_000, stop=Tolerance(1e-8), measure_every=100)
     best = fit(network, GTVMin(loss, SquaredNorm(), lam=0.5), stop=Tolerance(1e-10))
     informed = network.informed
     np.testing.assert_allclose(run.models.w[informed], best.models.w[informed], atol=1e-5)
 
 
+def test_adam_finds_what_gtv_minimisation_finds_on_a_smooth_problem():
+    network = difficult_network()
+    run = fit(network, TorchDescent(lam=0.5), stop=Tolerance(1e-8), measure_every=100)
+    best = fit(network, GTVMin(coupling=SquaredNorm(), lam=0.5), stop=Tolerance(1e-10))
+    np.testing.assert_allclose(run.models.w[network.informed], best.models.w[network.informed], atol=1e-6)
+
+
 @pytest.mark.parametrize("coupling", [EuclideanNorm(), AbsoluteNorm()], ids=repr)
-def test_subgradients_come_near_and_never_below_the_certified_optimum(coupling):
+@pytest.mark.parametrize("descent", [FedGD(step_size=0.02), TorchDescent()], ids=["FedGD", "Adam"])
+def test_subgradients_come_near_and_never_below_the_certified_optimum(coupling, descent):
+    """Measured, for ‖·‖₂ and ‖·‖₁: FedGD ends 1.1 % and 4.4 % above the optimum, Adam 0.3 % and 1.2 %."""
     network = difficult_network()
     best = fit(network, GTVMin(coupling=coupling, lam=0.05)).certificate
-    descent = FedGD(coupling=coupling, lam=0.05, step_size=0.02)
+    descent = replace(descent, coupling=coupling, lam=0.05)
     history = fit(network, descent, rounds=5_000, measure_every=100).history["objective"]
     assert history.min() >= best.objective - best.bound
+    assert history.min() > 1.001 * best.objective  # it does not get there
     assert history.iloc[-1] < 1.05 * best.objective
     assert history.iloc[-1] < history.loc[100]
+
+
+def test_steps_are_those_of_torch():
+    """Autograd and Adam on the whole objective, written as one would."""
+    network = difficult_network()
+    run = fit(network, TorchDescent(lam=0.5, options={"betas": (0.8, 0.9)}), rounds=50, stop=None)
+    X, y = torch.tensor(network.data.X), torch.tensor(network.data.y)
+    head, tail, owner = (torch.tensor(a) for a in (network.graph.head, network.graph.tail, network.data.owner))
+    share, weights = torch.tensor(1 / network.data.sizes[network.data.owner]), torch.tensor(network.graph.weights)
+    w = torch.zeros((24, 3), dtype=torch.float64, requires_grad=True)
+    adam = torch.optim.Adam([w], lr=0.01, betas=(0.8, 0.9))
+    for _ in range(50):
+        adam.zero_grad()
+        error = share * ((X * w[owner]).sum(dim=1) - y) ** 2
+        (error.sum() + 0.5 * (weights * 0.5 * ((w[head] - w[tail]) ** 2).sum(dim=1)).sum()).backward()
+        adam.step()
+    np.testing.assert_allclose(run.models.w, w.detach().numpy(), atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sentence"),
+    [
+        (TorchDescent(optimiser="Adan"), "must be a class in torch.optim, or the name of one. Got 'Adan' instead"),
+        (TorchDescent(optimiser="LBFGS"), "move every node by itself, got LBFGS: .* 'closure'"),
+        (TorchDescent(optimiser="Muon"), "Expected an optimiser that moves every node by itself, got Muon"),
+        (TorchDescent(options={"lr": 0.1}), "must be a mapping without 'lr', which is step_size"),
+        (TorchDescent(options={"beta": 0.9}), "got Adam: .* unexpected keyword argument 'beta'"),
+    ],
+)
+def test_optimisers_that_cannot_work_are_refused(algorithm, sentence):
+    with pytest.raises(InputError, match=sentence):
+        fit(difficult_network(), algorithm)
+
+
+def test_without_torch_a_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InputError, match=r'Expected torch for TorchDescent: .* pip install "kinfolk\[torch\]"'):
+        fit(difficult_network(), TorchDescent())
 
 
 def two_kinds(seed=0, nodes=20, features=4):

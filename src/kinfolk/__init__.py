@@ -9,7 +9,20 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from kinfolk import datasets, graphs, testing
-    from kinfolk.algorithms import IFCA, Clustered, FedAvg, FedGD, Given, GTVMin, Inexact, Local, OneOf, Pooled, Uniform
+    from kinfolk.algorithms import (
+        IFCA,
+        Clustered,
+        FedAvg,
+        FedGD,
+        Given,
+        GTVMin,
+        Inexact,
+        Local,
+        OneOf,
+        Pooled,
+        TorchDescent,
+        Uniform,
+    )
     from kinfolk.checks import InputError
     from kinfolk.couplings import AbsoluteNorm, EuclideanNorm, MaximumNorm, PNorm, QuadraticForm, SquaredNorm
     from kinfolk.data import Data
@@ -33,6 +46,7 @@ _HOMES = {
         "Local",
         "OneOf",
         "Pooled",
+        "TorchDescent",
         "Uniform",
     ],
     "algorithms.fedrelax": ["FedRelax"],

@@ -6,5 +6,19 @@ from kinfolk.algorithms.fedgd import FedGD
 from kinfolk.algorithms.gtvmin import GTVMin, Inexact
 from kinfolk.algorithms.ifca import IFCA, Given, OneOf, Uniform
 from kinfolk.algorithms.local import Local
+from kinfolk.algorithms.torch_descent import TorchDescent
 
-__all__ = ["IFCA", "Clustered", "FedAvg", "FedGD", "GTVMin", "Given", "Inexact", "Local", "OneOf", "Pooled", "Uniform"]
+__all__ = [
+    "IFCA",
+    "Clustered",
+    "FedAvg",
+    "FedGD",
+    "GTVMin",
+    "Given",
+    "Inexact",
+    "Local",
+    "OneOf",
+    "Pooled",
+    "TorchDescent",
+    "Uniform",
+]

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pandas
 
-from kinfolk.algorithms import IFCA, Clustered, FedAvg, FedGD, GTVMin, OneOf
+from kinfolk.algorithms import IFCA, Clustered, FedAvg, FedGD, GTVMin, OneOf, TorchDescent
 from kinfolk.couplings import AbsoluteNorm, EuclideanNorm
 from kinfolk.datasets import Synthetic, block_regression, chain_regression, star_regression
 from kinfolk.experiments.outcome import Claim, Outcome
@@ -30,6 +31,9 @@ LAM = 1e-2  # sections VI-A
 SUMMED = GTVMin(Squared("sum"), AbsoluteNorm(), LAM)
 AVERAGED = GTVMin(Squared(), EuclideanNorm(), LAM)
 PAPER = {"GTVMin, summed, ‖·‖₁": 1.42e-5, "IFCA, start {0, 1}": 2.82, "FedAvg": 2.86}  # Table I
+DESCENTS: dict[str, FedGD | TorchDescent] = {"FedGD": FedGD(SUMMED.loss, SUMMED.coupling, LAM)}
+if find_spec("torch"):
+    DESCENTS["Adam (torch)"] = TorchDescent(SUMMED.loss, SUMMED.coupling, LAM)
 IFCA_STARTS = {"{0, ½}": OneOf((0.0, 0.5)), "{0, 1}": OneOf((0.0, 1.0)), "{0, 5}": OneOf((0.0, 5.0))}
 
 Record = dict[str, Any]
@@ -56,7 +60,8 @@ def table1(seeds: int = 5, quick: bool = False) -> Outcome:
         "gtv-table1",
         "Table I: MSE (41) of the estimated parameters",
         "IFCA (told K = 2, one start) averages gradients with step 0.3; entries start at one of the two numbers. "
-        "FedAvgC and the oracle are told the clusters. FedGD is not in the paper.",
+        "FedAvgC and the oracle are told the clusters. FedGD and Adam (a row only with torch installed) go down "
+        "subgradients of the first row's objective; the paper has neither.",
         frame,
         table,
         _table1_claims(dict(zip(table["method"], table["median"], strict=True)), pandas.DataFrame(facts), rounds),
@@ -73,11 +78,11 @@ def _table1_runs(problem: Synthetic, seed: int, rounds: int) -> Iterator[tuple[s
     yield "FedAvg", _fit(problem, FedAvg(), 1_000)
     yield "FedAvgC (clusters known)", _fit(problem, FedAvg(clusters=known), 1_000)
     yield "Oracle (clusters known)", _fit(problem, Clustered(clusters=known), 10)
-    descent = FedGD(SUMMED.loss, SUMMED.coupling, LAM)
-    early = _fit(problem, descent, rounds)
-    yield f"FedGD, {rounds:,} rounds", early
-    later = fit(problem.network, descent, rounds=2 * rounds, start=early, measure_every=100)
-    yield f"FedGD, {later.rounds:,} rounds", later
+    for name, descent in DESCENTS.items():
+        early = _fit(problem, descent, rounds)
+        yield f"{name}, {rounds:,} rounds", early
+        later = fit(problem.network, descent, rounds=2 * rounds, start=early, measure_every=100)
+        yield f"{name}, {later.rounds:,} rounds", later
 
 
 def _ifca(count: int, initial: OneOf, starts: int = 1) -> IFCA:
@@ -106,7 +111,7 @@ def _theory(problem: Synthetic, run: Run) -> Record:
 def _table1_claims(mse: dict[str, float], facts: pandas.DataFrame, rounds: int) -> list[Claim]:
     gtv, near, far = mse["GTVMin, summed, ‖·‖₁"], mse["IFCA, start {0, ½}"], mse["IFCA, start {0, 1}"]
     lost, plain = mse["IFCA, start {0, 5}"], mse["FedAvg"]
-    slow = mse[f"FedGD, {rounds:,} rounds"]
+    slow = min(mse[f"{name}, {rounds:,} rounds"] for name in DESCENTS)
     deviation, bound, spread = facts["deviation"].max(), facts["bound"].min(), facts["spread"].max()
     least = facts.iloc[int((facts["left"] / facts["right"]).argmin())]  # the network that comes nearest to (35)
     return [
@@ -127,7 +132,11 @@ def _table1_claims(mse: dict[str, float], facts: pandas.DataFrame, rounds: int) 
             bool(facts["possible"].any()),
             f"for no λ; a set asks for {least['left']:,.0f} and its edges carry {least['right']:,.0f}",
         ),
-        Claim("Subgradient steps are slower (section IV)", slow > 10 * gtv, f"{slow:.1g} after {rounds:,} rounds"),
+        Claim(
+            "Subgradient steps are slower (section IV)",
+            slow > 10 * gtv,
+            f"{slow:.1g} or more after {rounds:,} rounds",
+        ),
     ]
 
 
@@ -279,8 +288,8 @@ def _share_claims(medians: Any) -> list[Claim]:
         Claim(
             "A star pools better than a chain: its nodes are two steps apart",
             bool((star <= chain).to_numpy().all()),
-            f"error of the star over that of the chain: {(star / chain).to_numpy().min():.1g} "
-            f"to {(star / chain).to_numpy().max():.1g}",
+            f"error of the star over that of the chain: {(star / chain).to_numpy().min():.2g} "
+            f"to {(star / chain).to_numpy().max():.2g}",
         ),
     ]
 

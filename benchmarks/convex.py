@@ -1,0 +1,100 @@
+"""The GTV objective for the solvers of CVXPY, each in a process of its own that is ended when its time is up.
+
+A limit inside the solver would not do: it is looked at between iterations, and one can take minutes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import warnings
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import cvxpy
+import numpy as np
+import scipy.sparse
+
+from kinfolk import AbsoluteNorm, EuclideanNorm, GTVMin, Network, Squared, SquaredNorm
+
+CONSTRUCTION_LIMIT = 120.0  # seconds
+
+
+@dataclass(frozen=True)
+class Solved:
+    """What a solver did: seconds of construction and of solving, and the objective; NaN where it did not finish."""
+
+    construction: float
+    seconds: float
+    objective: float
+
+
+def solvers(algorithm: GTVMin) -> list[str]:
+    """The solvers that can take the problem; OSQP needs a quadratic programme."""
+    quadratic = isinstance(algorithm.loss, Squared) and isinstance(algorithm.coupling, AbsoluteNorm | SquaredNorm)
+    return ["CLARABEL", "SCS", *(["OSQP"] if quadratic else [])]
+
+
+def build(network: Network, algorithm: GTVMin) -> cvxpy.Problem:
+    """The same objective for CVXPY, with all samples in one expression and all edges in one."""
+    graph, loss = network.graph, algorithm.loss
+    w = cvxpy.Variable((graph.node_count, network.data.feature_count + int(loss.intercept)))
+    z = _design(network, loss.intercept) @ cvxpy.vec(w, order="C")
+    share = np.ones(len(network.data.y)) if loss.reduction == "sum" else 1.0 / network.data.sizes[network.data.owner]
+    y = network.data.y
+    rows = cvxpy.square(z - y) if isinstance(loss, Squared) else cvxpy.logistic(z) - cvxpy.multiply(y, z)
+    v = network.site.incidence.T @ w
+    charge = {
+        EuclideanNorm: lambda: cvxpy.norm(v, 2, axis=1),
+        AbsoluteNorm: lambda: cvxpy.norm(v, 1, axis=1),
+        SquaredNorm: lambda: 0.5 * cvxpy.sum(cvxpy.square(v), axis=1),
+    }[type(algorithm.coupling)]()
+    return cvxpy.Problem(cvxpy.Minimize(share @ rows + (algorithm.lam * graph.weights) @ charge))
+
+
+def _design(network: Network, intercept: bool) -> scipy.sparse.csr_array:
+    """(samples, nodes · parameters): the row of a sample stands in the columns of its node."""
+    X = np.hstack([network.data.X, np.ones((len(network.data.y), int(intercept)))])
+    count, width = X.shape
+    columns = (width * network.data.owner[:, None] + np.arange(width)).ravel()
+    shape = (count, width * network.graph.node_count)
+    return scipy.sparse.csr_array((X.ravel(), columns, width * np.arange(count + 1)), shape=shape)
+
+
+def solve(network: Network, algorithm: GTVMin, solver: str, limit: float) -> Solved:
+    """Let a solver work for at most ``limit`` seconds, construction apart."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    child = context.Process(target=_work, args=(network, algorithm, solver, there))
+    child.start()
+    there.close()
+    try:
+        construction = here.recv() if here.poll(CONSTRUCTION_LIMIT) else np.nan
+        seconds, objective = here.recv() if here.poll(limit) else (np.nan, np.nan)
+    except EOFError:  # it gave up, or was ended for want of memory
+        construction, seconds, objective = np.nan, np.nan, np.nan
+    finally:
+        child.kill()
+        child.join()
+    return Solved(construction, seconds, objective)
+
+
+def _work(network: Network, algorithm: GTVMin, solver: str, answers: Connection) -> None:
+    """Build, say how long that took, solve, say how long that took and what the objective is at the answer."""
+    warnings.simplefilter("ignore")
+    (problem, _), seconds = _timed(lambda: _compiled(network, algorithm, solver))
+    answers.send(seconds)
+    _, seconds = _timed(lambda: problem.solve(solver=solver))
+    answers.send((seconds, float(problem.objective.value)))
+
+
+def _compiled(network: Network, algorithm: GTVMin, solver: str) -> tuple[cvxpy.Problem, Any]:
+    problem = build(network, algorithm)
+    return problem, problem.get_problem_data(solver)
+
+
+def _timed(work: Any) -> tuple[Any, float]:
+    began = time.perf_counter()
+    done = work()
+    return done, time.perf_counter() - began

@@ -1,0 +1,67 @@
+"""What FedGD and TorchDescent share: the slope of the GTV objective, and how far it is from zero.
+
+SarcheshmehPour, Tian, Zhang, Jung: Clustered Federated Learning via Generalized Total Variation Minimization
+(2023), eq (16).
+
+    min_w  Σ_i L_i(w_i) + λ Σ_edges A_ij φ(w_i − w_j)                 each edge once; L_i as the loss states it
+
+    g_e <- a subgradient of λ A_e φ at (Dw)_e                                                                 (1)
+    s_i <- ∇L_i(w_i) + (Dᵀg)_i                                                                                (2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+
+from kinfolk.algorithms.linear import LinearProgram, ratio, squares
+from kinfolk.checks import AtLeast
+from kinfolk.couplings import Coupling, SquaredNorm
+from kinfolk.losses import Loss, Squared
+from kinfolk.program import Arrays, Inbox
+from kinfolk.site import Site
+from kinfolk.typing import Floats
+
+SHARPNESS = 1e12  # σ at which the prox of the conjugate at σv is a subgradient at v, to rounding
+
+
+@dataclass(frozen=True)
+class Descent(LinearProgram):
+    """Tailored linear models by steps down the slope of the GTV objective. Neighbours hear w, and nothing else.
+
+    The residual is the size of the slope against its size at zero; where φ is a norm it does not vanish, and the number
+    of rounds decides.
+    """
+
+    loss: Loss = Squared()
+    coupling: Coupling = SquaredNorm()
+    lam: Annotated[float, AtLeast(0)] = 0.1
+
+    def origin(self, site: Site) -> Floats:
+        """Zero parameters for every own node."""
+        return np.zeros((site.node_count, site.bound(self.loss).width))
+
+    def slope(self, site: Site, w: Floats, heard: Floats) -> Floats:
+        """s_i; for large σ, the prox of σ(λA φ)* at σv is a subgradient of λA φ at v."""
+        change = SHARPNESS * site.difference(w, heard)
+        sharp = np.full(len(change), SHARPNESS)
+        g = self.coupling.dual_prox(change, sharp, self.lam * site.weights)  # (1)
+        return site.bound(self.loss).gradient(w) + site.divergence(g)  # (2)
+
+    def measure(self, site: Site, state: Any, inbox: Inbox) -> Arrays:
+        """Both terms of the objective, and the slope."""
+        bound = site.bound(self.loss)
+        variation = self.lam * site.weights * self.coupling.value(site.difference(state.w, inbox["w"]))
+        return {
+            "objective": bound.value(state.w) + site.at_smaller_end(variation),
+            "slope": squares(self.slope(site, state.w, inbox["w"])),
+            "resting": squares(bound.gradient_at_zero),
+        }
+
+    def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
+        """Objective, and the relative size of the slope."""
+        residual = ratio(np.sqrt(totals["slope"]), np.sqrt(totals["resting"]))
+        return {"objective": totals["objective"], "residual": residual}
