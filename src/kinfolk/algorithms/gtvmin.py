@@ -37,9 +37,10 @@ from kinfolk.direct import solve_quadratic
 from kinfolk.losses import Loss, Squared
 from kinfolk.models import LinearModels
 from kinfolk.network import Network
+from kinfolk.polish import polish
 from kinfolk.program import Arrays, Inbox, Outbox, PerEdge, PerNode, Reply, Turn
 from kinfolk.site import Site
-from kinfolk.typing import Floats
+from kinfolk.typing import Bools, Floats, Ints
 
 RELAXATION = 1.6
 BALANCE_EVERY = 10  # rounds
@@ -289,7 +290,27 @@ class GTVMin(LinearProgram):
         reached = site.informed if self.lam > 0 else site.data.sizes > 0
         return LinearModels(np.where(reached[:, None], w, np.nan), self.loss)
 
-    def finish(self, site: Site, models: LinearModels) -> LinearModels:
+    def finish(self, site: Site, state: State, reply: Arrays, effort: float) -> tuple[State, Outbox] | None:
+        """Fuse and polish, where φ is a norm; each component of the graph keeps it only if its residual falls."""
+        able = self.steps == "balanced" and self.inexact is None and self.lam > 0 and len(site.weights) > 0
+        if not (able and self.coupling.is_norm and hasattr(self.coupling, "dual_prox_derivative")):
+            return None
+        problem = Problem(site, site.bound(self.loss), self.coupling, self.lam * site.weights)
+        w, u, sigma = self._answer(site, state, state.w[:0], reply["eta"])
+        before = self._conditions(site, w, state.u, u, sigma)
+        w_new, u_new = polish(problem, w, u, sigma, effort)
+        again = self._dual_step(site, u_new, site.difference(w_new, w[:0]), sigma)
+        after = self._conditions(site, w_new, u_new, again, sigma)
+        better = _better(before, after, problem.components[1])
+        if not better.any():
+            return None
+        w = np.where(better[:, None], w_new, w)
+        u = np.where(better[site.head][:, None], again, state.u)
+        w_old = np.where(better[:, None], w_new, state.w)
+        said = {"w_bar": w}
+        return State(w_old, (w + w_old) / 2, u, state.missed), Outbox(said)
+
+    def complete(self, site: Site, models: LinearModels) -> LinearModels:
         """Give nodes that no data reach the pooled model, if that was asked for."""
         if self.uninformed == "none" or not np.isnan(models.w).any():
             return models
@@ -309,6 +330,18 @@ def _relative(sums: Mapping[str, float]) -> tuple[float, float]:
     names = ("stationarity", "gradient", "resting", "complementarity", "size")
     stationarity, gradient, resting, complementarity, size = (float(np.sqrt(sums[name])) for name in names)
     return ratio(stationarity, gradient + resting), ratio(complementarity, size)
+
+
+def _better(before: Mapping[str, Floats], after: Mapping[str, Floats], component: Ints) -> Bools:
+    """The nodes of components whose residual falls, measured on the scale of the whole network before."""
+
+    def residuals(parts: Mapping[str, Floats]) -> Floats:
+        squared = {name: np.bincount(component, parts[name]) for name in ("stationarity", "complementarity")}
+        whole = {name: float(part.sum()) for name, part in before.items()}
+        each = ({name: part[k] for name, part in squared.items()} for k in range(int(component.max()) + 1))
+        return np.array([max(_relative(whole | own)) for own in each])
+
+    return (residuals(after) < residuals(before))[component]
 
 
 class Balance(NamedTuple):
