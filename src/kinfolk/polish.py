@@ -34,7 +34,8 @@ from kinfolk.typing import Bools, Floats, Ints
 INSIDE = 1e-3  # the part of its radius by which a flow must lie inside its ball
 ROUNDING = 1e-12
 REPAIRS = 3  # times that edges fused in error are let go
-NEWTON_STEPS = 30  # per repair
+HOPELESS = 0.1  # of the edges fused in error: the rough answer is too rough
+NEWTON_STEPS = 25  # per repair
 HALVINGS = 30  # of a Newton step
 PRECISION = 1e-10  # of the optimality conditions on the network of groups, relative
 STIFFENING = 4.0  # of σ from one (2) to the next
@@ -70,10 +71,11 @@ def polish_fused(
         groups = Groups.of(problem, fused, effort)
         if not groups.node_count:
             break
+        effort -= groups.cost
         at_groups = groups.solve(groups.mean(w), groups.total(u), groups.smallest(sigma))
         w, u = groups.expand(*at_groups, w, u)
         u, outside = inner_flows(problem, w, u, groups.inner)
-        if not outside.any():
+        if not outside.any() or outside.sum() > HOPELESS * len(groups.inner):
             break
         fused = fused & ~outside
     return w, u
@@ -100,11 +102,12 @@ class Groups:
     tail: Ints  # (edges,)
     weights: Floats  # (edges,) λA, parallel edges added up
     bound: BoundLoss = field(repr=False)  # Σ L_i over a group
+    cost: float  # of ``solve``, in rounds
 
     @classmethod
     def of(cls, problem: Problem, fused: Bools, effort: float) -> Groups:
         """Fuse the ends of some edges, in the components that can be solved with ``effort``."""
-        group = _affordable(problem, _joined(problem, fused), effort)
+        group, cost = _affordable(problem, _joined(problem, fused), effort)
         nodes = np.flatnonzero(group >= 0)
         head, tail = group[problem.site.head], group[problem.site.tail]
         solved = (head >= 0) & (problem.weights > 0)
@@ -114,7 +117,7 @@ class Groups:
         weights = np.bincount(pair, problem.weights[between], minlength=len(pairs)).astype(np.float64)
         bound = problem.bound.take(nodes).pool(group[nodes], count)
         inner = np.flatnonzero(solved & (head == tail))
-        return cls(problem, group, pair, sign, between, inner, pairs // count, pairs % count, weights, bound)
+        return cls(problem, group, pair, sign, between, inner, pairs // count, pairs % count, weights, bound, cost)
 
     @property
     def node_count(self) -> int:
@@ -252,20 +255,24 @@ def _joined(problem: Problem, fused: Bools) -> Ints:
     return connected_components(joined, directed=False)[1].astype(np.int64)
 
 
-def _affordable(problem: Problem, group: Ints, effort: float) -> Ints:
-    """The groups, numbered anew, in components whose solution costs at most ``effort`` rounds; −1 elsewhere."""
-    _, component = problem.components
-    joins = np.bincount(component, minlength=1)[component] > 1
-    spent = np.bincount(component[_first(group)], _newton_cost(problem, group))
-    left = joins & (NEWTON_STEPS * spent[component] <= effort * _round_cost(problem))
+def _affordable(problem: Problem, group: Ints, effort: float) -> tuple[Ints, float]:
+    """The groups, numbered anew, in components whose solution costs at most ``effort`` rounds (−1 elsewhere); the cost.
+
+    A component of one node is left as it is: it has no flows.
+    """
+    count, component = problem.components
+    steps = np.bincount(component[_first(group)], _newton_cost(problem, group), minlength=count)
+    cost = NEWTON_STEPS * steps / _round_cost(problem)
+    chosen = (np.bincount(component, minlength=count) > 1) & (cost <= effort)
+    left = chosen[component]
     out = np.full(len(group), -1, dtype=np.int64)
     out[left] = np.unique(group[left], return_inverse=True)[1]
-    return out
+    return out, float(cost[chosen].sum())
 
 
 def _round_cost(problem: Problem) -> float:
-    """Of a round of the algorithm, in operations, about."""
-    return 30.0 * (len(problem.weights) + problem.site.node_count) * problem.bound.width
+    """Of a round of the algorithm, in operations, about; some are spent on any network."""
+    return 4e5 + 30.0 * (len(problem.weights) + problem.site.node_count) * problem.bound.width
 
 
 def _newton_cost(problem: Problem, group: Ints) -> Floats:
@@ -280,7 +287,7 @@ def _newton_cost(problem: Problem, group: Ints) -> Floats:
     rows = np.repeat(np.arange(count), np.diff(pattern.indptr))
     reach = np.zeros(count)
     np.maximum.at(reach, rows, place[rows] - place[pattern.indices])
-    return ((1 + reach) * width) ** 2 * width / 10 + 50.0 * np.diff(pattern.indptr) * width**2
+    return ((1 + reach) * width) ** 2 * width / 5 + 100.0 * np.diff(pattern.indptr) * width**2
 
 
 def _first(group: Ints) -> Ints:

@@ -21,7 +21,7 @@ from kinfolk.typing import Floats, Ints
 Participation = float | Callable[[int], Iterable[Hashable]]
 EARLY_ROUNDS = 10  # measured one by one
 FIRST_FINISH = 20  # rounds before the algorithm may first propose its answer
-LEAST_EFFORT = 100  # rounds that this may cost; later as many as were made
+LEAST_EFFORT = 100  # rounds that this may cost; later half as many as were made
 PRESENCE = 1  # keys the draw of who takes part
 
 
@@ -290,7 +290,7 @@ class _Finishing:
             return None
         self.due = max(FIRST_FINISH, 2 * done)
         before = session.snapshot()
-        if not session.finish(turn, max(LEAST_EFFORT, done)):
+        if not session.finish(turn, max(LEAST_EFFORT, done / 2)):
             return None
         row = _row(session, turn.round, clock)
         if row["residual"] < rows[-1]["residual"]:
