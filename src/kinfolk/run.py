@@ -131,7 +131,8 @@ def fit(
     ----------
     network, algorithm : what to learn from, and how.
     rounds : at most this many; none is legal.
-    stop : looks at each new row of the history and says why to stop, or None; None never stops early.
+    stop : looks at each new row of the history and says why to stop, or None; None never stops early. With a stop
+        rule, an algorithm that can finish by itself may do so instead of a round, if that lowers the residual.
     engine : where the sites run.
     participation : the share of nodes that take part in a round, or a function from the round's number to their
         names. Those away do no work and keep their state.
@@ -158,12 +159,14 @@ def fit(
     finishing = _Finishing(first, warm=start is not None and not rows, enabled=stop is not None)
     with progress_bar(type(algorithm).__name__, rounds, enabled=progress) as bar:
         for count in range(first, first + rounds + 1):
-            done, turn = count - first, _turn(network, count, participation, seed)
-            if not done and rows:
+            done, row = count - first, None
+            if done:
+                turn = _turn(network, count, participation, seed)
+                row = finishing.row(session, turn, rows, clock)
+                if row is None:
+                    session.step(turn)
+            elif rows:
                 continue  # measured in the run before
-            row = finishing.row(session, turn, rows, clock)
-            if done and row is None:
-                session.step(turn)
             if row is None and not (done <= EARLY_ROUNDS or count % measure_every == 0 or done == rounds):
                 continue
             rows.append(_row(session, count, clock) if row is None else row)

@@ -21,7 +21,7 @@ edges carry (both at once) the iteration does not settle, with the paper's steps
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -144,6 +144,22 @@ class GTVMin(LinearProgram):
         bound = site.bound(self.loss)
         said = {"pull": site.edge_sum(self._scales(site)), "curvature": bound.trace / bound.width}
         return state, Outbox({"w_bar": 2 * state.w_new - state.w}, said)
+
+    def extrapolate(self, site: Site, past: Sequence[tuple[float, State]]) -> State:
+        """A guess at the solution from those for one or two other values of λ: w and u / λ are linear in log λ."""
+        lam, state = past[-1]
+        if min(self.lam, *(each for each, _ in past)) == 0:
+            return state
+        w, flow = 2 * state.w_new - state.w, state.u / lam
+        if len(past) > 1 and past[-2][0] != lam:
+            before, earlier = past[-2]
+            part = np.log(self.lam / lam) / np.log(lam / before)
+            w = w + part * (w - (2 * earlier.w_new - earlier.w))
+            flow = flow + part * (flow - earlier.u / before)
+        u = self.lam * flow
+        if self.coupling.is_norm:
+            u = self.coupling.dual_prox(u, np.ones_like(site.weights), self.lam * site.weights)
+        return State(w, w.copy(), u, state.missed)
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1) and (2), relaxed; every tenth round, also what the coordinator needs to balance them."""
@@ -307,8 +323,7 @@ class GTVMin(LinearProgram):
         w = np.where(better[:, None], w_new, w)
         u = np.where(better[site.head][:, None], again, state.u)
         w_old = np.where(better[:, None], w_new, state.w)
-        said = {"w_bar": w}
-        return State(w_old, (w + w_old) / 2, u, state.missed), Outbox(said)
+        return State(w_old, (w + w_old) / 2, u, state.missed), Outbox({"w_bar": w})
 
     def complete(self, site: Site, models: LinearModels) -> LinearModels:
         """Give nodes that no data reach the pooled model, if that was asked for."""
