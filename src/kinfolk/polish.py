@@ -43,6 +43,7 @@ PROJECTIONS = 20
 IN_BALANCE = 1e-9  # what a flow may lie outside its ball, as a part of the radius
 IN_ERROR = 1e-6  # from here on its edge was fused in error
 SHIFT = 1e-10  # added to the unit diagonal of systems that may be singular; Newton's method bears it
+UNUSUAL = 1e-3
 LAPLACIAN_SHIFT = 1e-12
 
 
@@ -67,6 +68,13 @@ def polish_fused(
     problem: Problem, w: Floats, u: Floats, sigma: Floats, effort: float, fused: Bools
 ) -> tuple[Floats, Floats]:
     """``polish`` with the first guess which edges have equal ends."""
+    with np.errstate(over="ignore", invalid="ignore"):  # a proposal that leads astray is found out by its residual
+        return _polish(problem, w, u, sigma, effort, fused)
+
+
+def _polish(
+    problem: Problem, w: Floats, u: Floats, sigma: Floats, effort: float, fused: Bools
+) -> tuple[Floats, Floats]:
     for _ in range(REPAIRS + 1):
         groups = Groups.of(problem, fused, effort)
         if not groups.node_count:
@@ -193,7 +201,10 @@ class Groups:
         at = u + sigma[:, None] * (w[self.head] - w[self.tail])
         bend = sigma[:, None, None] * self.coupling.dual_prox_derivative(at, sigma, self.weights)
         system = _stiffness(self.bound.hessian(w), bend, self.head, self.tail)
-        step = _Factor(system, SHIFT).solve(-slope.reshape(-1, 1)).reshape(w.shape)
+        # A group without data between far ones has next to no curvature: no less than a part of what is usual.
+        usual = system.diagonal().reshape(w.shape).mean(axis=0)
+        factor = _Factor(system, SHIFT, np.tile(UNUSUAL * usual, len(w)))
+        step = factor.solve(-slope.reshape(-1, 1)).reshape(w.shape)
         before, descent = self._height(w, u, sigma), float((slope * step).sum())
         for _ in range(HALVINGS):
             if self._height(w + step, u, sigma) <= before + 1e-4 * descent + 1e-14 * abs(before):
@@ -324,10 +335,10 @@ def _stiffness(at_nodes: Floats, at_edges: Floats, head: Ints, tail: Ints) -> sc
 
 
 class _Factor:
-    """A positive semi-definite matrix, scaled to a unit diagonal, shifted a little and factorised."""
+    """A positive semi-definite matrix, scaled to a unit diagonal (or ``least``), shifted a little and factorised."""
 
-    def __init__(self, matrix: scipy.sparse.csc_array, shift: float) -> None:
-        diagonal = matrix.diagonal()
+    def __init__(self, matrix: scipy.sparse.csc_array, shift: float, least: Floats | float = 0.0) -> None:
+        diagonal = np.maximum(matrix.diagonal(), least)
         self.scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         scale = scipy.sparse.diags_array(self.scale)
         shifted = scale @ matrix @ scale + shift * scipy.sparse.eye_array(len(diagonal))
