@@ -340,10 +340,12 @@ class _Factor:
     def __init__(self, matrix: scipy.sparse.csc_array, shift: float, least: Floats | float = 0.0) -> None:
         diagonal = np.maximum(matrix.diagonal(), least)
         self.scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        scale = scipy.sparse.diags_array(self.scale)
-        shifted = scale @ matrix @ scale + shift * scipy.sparse.eye_array(len(diagonal))
+        columns = np.repeat(self.scale, np.diff(matrix.indptr))
+        entries = matrix.data * self.scale[matrix.indices] * columns
+        scaled = scipy.sparse.csc_array((entries, matrix.indices, matrix.indptr), shape=matrix.shape)
+        scaled.setdiag(scaled.diagonal() + shift)
         self.factor = scipy.sparse.linalg.splu(
-            shifted.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+            scaled, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
         )
 
     def solve(self, columns: Floats) -> Floats:
