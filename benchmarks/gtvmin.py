@@ -6,7 +6,8 @@
 First table: rounds and seconds to a relative KKT residual of 1e-6 with the default steps and with the published ones,
 and the certified relative sub-optimality. Second table: seconds to an objective within 1e-4 of the best one, which is
 certified, and those of CVXPY's solvers at their own tolerances (construction apart). Compilation is not counted: every
-case is run once for two rounds before the clock starts.
+case is run once for two rounds before the clock starts. Then time a round on large networks, against the time to copy
+its variables once, and paths of 30 values of λ over two decades against as many fits from zero, all to 1e-6.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from kinfolk import (
     graphs,
 )
 from kinfolk.demo import hidden_counties, standardised
+from kinfolk.selection import path
+from kinfolk.testing import difficult_network
 
 SEED = 100  # not used for tuning
 MOST_ROUNDS = 20_000
@@ -250,6 +253,36 @@ def scaling(sizes: list[int]) -> Table:
     return table
 
 
+PATHS = [
+    ("small difficult network, ‖·‖₂", difficult_network, GTVMin(), 0.01),
+    ("small difficult network, ‖·‖₁", difficult_network, GTVMin(coupling=AbsoluteNorm()), 0.01),
+    ("chain, weak link", chain, GTVMin(), 0.01),
+    ("counties, ‖·‖₂", counties, GTVMin(WITH_INTERCEPT), 0.03),
+    ("Table I, ‖·‖₂, averaged", table1, GTVMin(), 1e-3),
+    ("Table I, ‖·‖₁, summed", table1, GTVMin(Squared("sum"), AbsoluteNorm()), 1e-3),
+]
+
+
+def paths(cases: list[tuple[str, Callable[[], Network], GTVMin, float]], count: int = 30) -> Table:
+    """What a path costs, in fits from zero."""
+    table = Table(title=f"Paths of {count} values of λ over two decades")
+    for column in ("case", "λ from", "cold rounds", "s", "path rounds", "s", "cold solves", "in s"):
+        table.add_column(column, justify="left" if column == "case" else "right")
+    for name, make, algorithm, smallest in track(cases, "following", transient=True):
+        network, lams = make(), np.geomspace(smallest, 100 * smallest, count)
+        cold = [timed(network, replace(algorithm, lam=lam)) for lam in lams]
+        began = time.perf_counter()
+        runs = [run for _, run in path(network, algorithm, lams, rounds=MOST_ROUNDS, progress=False)]
+        seconds = time.perf_counter() - began
+        assert all(run.stopped.startswith("converged") for run in [*runs, *(run for run, _ in cold)])
+        cold_rounds, cold_seconds = sum(run.rounds for run, _ in cold), sum(each for _, each in cold)
+        table.add_row(
+            name, f"{smallest:g}", f"{cold_rounds:,}", f"{cold_seconds:.1f}", f"{runs[-1].rounds:,}", f"{seconds:.1f}",
+            f"{count * runs[-1].rounds / cold_rounds:.1f}", f"{count * seconds / cold_seconds:.1f}",
+        )  # fmt: skip
+    return table
+
+
 def _copy(array: Any) -> float:
     target = np.empty_like(array)
     began = time.perf_counter()
@@ -267,6 +300,7 @@ def main() -> None:
     console.print(compare(cases))
     console.print(rivals(cases))
     console.print(scaling([10_000] if quick else [10_000, 100_000]))
+    console.print(paths(PATHS[:3] if quick else PATHS))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ ROUNDING = 1e-12  # a flow that exceeds its ball by rounding is still inside
 class Coupling(Protocol):
     """φ, its conjugate, and the prox of the conjugate of weight · φ.
 
-    A quadratic φ may also have ``slope(v)``, its gradient: certificates become sharper. ``shape`` marks the few that
-    ``kinfolk.kernels`` knows by heart: faster, and nothing else.
+    A quadratic φ may also have ``slope(v)``, its gradient: certificates become sharper. A norm may have
+    ``dual_prox_derivative(v, sigma, weights)``, a matrix per edge: answers can then be polished. ``shape`` marks the
+    few that ``kinfolk.kernels`` knows by heart: faster, and nothing else.
     """
 
     is_norm: ClassVar[bool]  # a norm makes neighbours equal, other couplings only similar
@@ -65,6 +66,14 @@ class EuclideanNorm:
         """Clip v to length at most weights."""
         return kernels.clip_rows(np.ascontiguousarray(v), weights)
 
+    def dual_prox_derivative(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
+        """The identity inside the ball; outside, what is not along v, the shorter the farther."""
+        length = np.linalg.norm(v, axis=1)
+        outside = length > weights
+        unit = np.divide(v, length[:, None], out=np.zeros_like(v), where=outside[:, None])
+        factor = np.divide(weights, length, out=np.ones_like(length), where=outside)
+        return factor[:, None, None] * (np.eye(v.shape[1]) - unit[:, :, None] * unit[:, None, :])
+
     def reach(self, value: Floats, width: int) -> Floats:
         """The value itself."""
         return value
@@ -92,6 +101,10 @@ class AbsoluteNorm:
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Clip every entry of v to at most weights in size."""
         return np.clip(v, -weights[:, None], weights[:, None])
+
+    def dual_prox_derivative(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
+        """1 for entries inside, 0 for those that were clipped."""
+        return (np.abs(v) < weights[:, None])[:, :, None] * np.eye(v.shape[1])
 
     def reach(self, value: Floats, width: int) -> Floats:
         """The value itself: ‖v‖₂ ≤ ‖v‖₁."""

@@ -90,8 +90,12 @@ class Algorithm(Protocol, Generic[S]):
 
     Optional: ``start`` and ``combine`` (see ``Coordinated``); ``check(network)`` refuses what cannot work;
     ``resume(site, state, turn)`` is round 0 from the state of a run with other hyper-parameters (without it such a
-    run starts cold); ``finish(site, models)`` completes the models where one process sees the whole network;
-    ``certify(site, state, reply)`` proves how good the answer is; ``remarks(network)`` says what to know about it.
+    run starts cold); ``certify(site, state, reply)`` proves how good the answer is; ``remarks(network)`` says what
+    to know about it; ``extrapolate(site, past)`` guesses its state from those for other values of λ, [(λ, state)].
+
+    Optional, where one process sees the whole network: ``finish(site, state, reply, effort)`` proposes a better state
+    and what would be said with it, at the cost of about ``effort`` rounds, or None; it leaves ``state`` alone, and
+    ``fit`` keeps the proposal only if the residual falls. ``complete(site, models)`` fills gaps in the models.
     """
 
     def init(self, site: Site, turn: Turn) -> tuple[S, Outbox]:

@@ -29,6 +29,8 @@ from kinfolk.typing import Floats, Ints
 
 Participation = float | Callable[[int], Iterable[Hashable]]
 EARLY_ROUNDS = 10  # measured one by one
+FIRST_FINISH = 20  # rounds before the algorithm may first propose its answer
+LEAST_EFFORT = 100  # rounds that this may cost; later half as many as were made
 PRESENCE = 1  # keys the draw of who takes part
 
 
@@ -138,7 +140,8 @@ def fit(
     ----------
     network, algorithm : what to learn from, and how.
     rounds : at most this many; none is legal.
-    stop : looks at each new row of the history and says why to stop, or None; None never stops early.
+    stop : looks at each new row of the history and says why to stop, or None; None never stops early. With a stop
+        rule, an algorithm that can finish by itself may do so instead of a round, if that lowers the residual.
     engine : where the sites run.
     participation : the share of nodes that take part in a round, or a function from the round's number to their
         names. Those away do no work and keep their state.
@@ -162,26 +165,30 @@ def fit(
     rows = _begin(session, network, algorithm, start, seed)
     first = 0 if start is None else start.rounds
     clock, stopped = _Clock(rows), f"stopped after the {rounds:,} rounds it was given"
+    finishing = _Finishing(first, warm=start is not None and not rows, enabled=stop is not None)
     with progress_bar(type(algorithm).__name__, rounds, enabled=progress) as bar:
         for count in range(first, first + rounds + 1):
-            if count > first:
+            done, row = count - first, None
+            if done:
+                turn = _turn(network, count, participation, seed)
+                row = finishing.row(session, turn, rows, clock)
                 try:
-                    session.step(_turn(network, count, participation, seed))
+                    if row is None:
+                        session.step(turn)
                 except LearningError as error:  # the session is as it was before this round
                     stopped, count = f"stopped before round {count:,}: {error}", count - 1
                     break
             elif rows:
                 continue  # measured in the run before
-            done = count - first
-            if not (done <= EARLY_ROUNDS or count % measure_every == 0 or done == rounds):
+            if row is None and not (done <= EARLY_ROUNDS or count % measure_every == 0 or done == rounds):
                 continue
-            rows.append(_row(session, count, clock))
+            rows.append(_row(session, count, clock) if row is None else row)
             bar.update(done, rows[-1])
             for callback in callbacks:
                 callback(rows[-1])
             reason = _diverged(rows[-1]) or (None if stop is None else stop(rows[-1]))
             if reason is not None:
-                stopped = reason
+                stopped = reason if row is None else f"{reason}, polished from {rows[-2]['residual']:.1e}"
                 break
     return _finish(network, algorithm, session.snapshot(), rows, stopped, count, seed)
 
@@ -280,6 +287,34 @@ class _Clock:
         return time.perf_counter() - self.began
 
 
+class _Finishing:
+    """When the algorithm may propose its answer instead of a round, and whether that is taken.
+
+    At the very start if the run goes on from a similar problem, then after 20, 40, 80, ... rounds: however often it
+    fails, it costs little beside the rounds. Only where a stop rule asks for an answer, not for so many rounds.
+    """
+
+    def __init__(self, first: int, warm: bool, enabled: bool) -> None:
+        self.first, self.enabled = first, enabled
+        self.due = 0 if warm else FIRST_FINISH
+
+    def row(self, session: Any, turn: Turn, rows: list[dict[str, float]], clock: _Clock) -> dict[str, float] | None:
+        """The row of the history for a proposal that lowers the residual; otherwise None, and nothing has changed."""
+        measured = bool(rows) and rows[-1]["round"] == turn.round - 1
+        done = turn.round - 1 - self.first
+        if not (self.enabled and measured and done >= self.due):
+            return None
+        self.due = max(FIRST_FINISH, 2 * done)
+        before = session.snapshot()
+        if not session.finish(turn, max(LEAST_EFFORT, done / 2)):
+            return None
+        row = _row(session, turn.round, clock)
+        if row["residual"] < rows[-1]["residual"]:
+            return row
+        session.restore(before)
+        return None
+
+
 def _row(session: Any, count: int, clock: _Clock) -> dict[str, float]:
     """One row of the history."""
     totals, errors = session.measure()
@@ -302,9 +337,9 @@ def _finish(
     seed: int,
 ) -> Run:
     models = algorithm.models(network.site, snapshot.state)
-    finish = getattr(algorithm, "finish", None)
-    if finish is not None:
-        models = finish(network.site, models)
+    complete = getattr(algorithm, "complete", None)
+    if complete is not None:
+        models = complete(network.site, models)
     history = pandas.DataFrame(rows).set_index("round")
     history["seconds_per_round"] = history["seconds"].diff() / history.index.to_series().diff()
     return Run(network, algorithm, models, history, stopped, count, snapshot, seed)

@@ -18,21 +18,32 @@ from kinfolk.typing import Bools
 
 
 def path(network: Network, algorithm: Any, lams: Sequence[float], **options: Any) -> Iterator[tuple[float, Run]]:
-    """The runs for several values of λ, from the largest down, each started from the answer before.
+    """The runs for several values of λ, from the smallest up, each started where the answers before point to.
 
-    ``options`` go to ``fit``.
+    Upwards, because what is fused tends to stay fused: along a path an answer can often be polished at once, without
+    a round. ``options`` go to ``fit``.
 
     >>> from kinfolk import GTVMin, graphs
     >>> x = np.ones((1, 1))
     >>> network = Network(graphs.chain(2), [(x, [0.0]), (x, [1.0])])
-    >>> [(lam, run.models.w.round(3).ravel().tolist()) for lam, run in path(network, GTVMin(), [0.4, 2.0])]
-    [(2.0, [0.5, 0.5]), (0.4, [0.2, 0.8])]
+    >>> [(lam, run.models.w.round(3).ravel().tolist()) for lam, run in path(network, GTVMin(), [2.0, 0.4])]
+    [(0.4, [0.2, 0.8]), (2.0, [0.5, 0.5])]
     """
     _check(algorithm, lams)
-    run = None
-    for lam in sorted(lams, reverse=True):
-        run = fit(network, dataclasses.replace(algorithm, lam=lam), start=run, **options)
-        yield lam, run
+    runs: list[Run] = []
+    for lam in sorted(lams):
+        here = dataclasses.replace(algorithm, lam=lam)
+        runs = [*runs[-1:], fit(network, here, start=_ahead(here, runs), **options)]
+        yield lam, runs[-1]
+
+
+def _ahead(algorithm: Any, runs: list[Run]) -> Run | None:
+    """The last run, with the state that the algorithm expects to find at its own λ, if it has a guess."""
+    extrapolate = getattr(algorithm, "extrapolate", None)
+    if not runs or extrapolate is None:
+        return runs[-1] if runs else None
+    state = extrapolate(runs[-1].network.site, [(run.algorithm.lam, run.state) for run in runs])
+    return dataclasses.replace(runs[-1], snapshot=dataclasses.replace(runs[-1].snapshot, state=state))
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,7 @@ def select_lam(
     with progress_bar("choosing λ", errors.size) as bar:
         for f, held_out in enumerate(_folds(network, over, folds, seed)):
             for k, (_, run) in enumerate(path(network.hold_out(held_out), algorithm, lams, **options)):
-                errors[k, f] = run.error()
+                errors[-1 - k, f] = run.error()
                 bar.update(f * len(lams) + k + 1, {"residual": run.history["residual"].iloc[-1]})
     if np.isnan(errors).all():
         raise InputError("Expected held-out nodes with neighbours that have data, got none: is the graph edgeless?")

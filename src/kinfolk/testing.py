@@ -160,6 +160,12 @@ def check_coupling(coupling: Coupling, *, seed: int = 0) -> None:
     length = np.linalg.norm(v, axis=1)
     assert (length <= coupling.reach(coupling.value(v), 4) * (1 + 1e-9)).all(), "reach is too small"
     assert (coupling.dual_prox(v, sigma, np.zeros(200)) == 0).all(), "without weight no flow"
+    derivative = getattr(coupling, "dual_prox_derivative", None)
+    if derivative is not None:
+        along, small = rng.normal(size=v.shape), 1e-6
+        ahead, behind = (coupling.dual_prox(v + sign * small * along, sigma, weights) for sign in (1, -1))
+        answer = np.einsum("eij,ej->ei", derivative(v, sigma, weights), along)
+        assert_allclose(answer, (ahead - behind) / (2 * small), atol=1e-6, err_msg="not the derivative of dual_prox")
 
 
 def check_algorithm(algorithm: Any, network: Network | None = None, *, rounds: int = 12) -> None:

@@ -21,7 +21,7 @@ edges carry (both at once) the iteration does not settle, with the paper's steps
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -37,9 +37,10 @@ from kinfolk.direct import solve_quadratic
 from kinfolk.losses import Loss, Squared
 from kinfolk.models import LinearModels
 from kinfolk.network import Network
+from kinfolk.polish import polish
 from kinfolk.program import Arrays, Inbox, Outbox, PerEdge, PerNode, Reply, Turn
 from kinfolk.site import Site
-from kinfolk.typing import Floats, Ints
+from kinfolk.typing import Bools, Floats, Ints
 
 RELAXATION = 1.6
 BALANCE_EVERY = 10  # rounds
@@ -160,6 +161,22 @@ class GTVMin(LinearProgram):
         bound = site.bound(self.loss)
         _, pull = self._scales(site)
         return state, Outbox({"w_bar": state.w_bar}, {"pull": pull, "curvature": bound.trace / bound.width})
+
+    def extrapolate(self, site: Site, past: Sequence[tuple[float, State]]) -> State:
+        """A guess at the solution from those for one or two other values of λ: w and u / λ are linear in log λ."""
+        lam, state = past[-1]
+        if min(self.lam, *(each for each, _ in past)) == 0:
+            return state
+        w, flow = state.w_bar, state.u / lam
+        if len(past) > 1 and past[-2][0] != lam:
+            before, earlier = past[-2]
+            part = np.log(self.lam / lam) / np.log(lam / before)
+            w = w + part * (w - earlier.w_bar)
+            flow = flow + part * (flow - earlier.u / before)
+        u = self.lam * flow
+        if self.coupling.is_norm:
+            u = self.coupling.dual_prox(u, np.ones_like(site.weights), self.lam * site.weights)
+        return State(w.copy(), w.copy(), u, state.missed)
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1) and (2), relaxed; every tenth round, also what the coordinator needs to balance them."""
@@ -349,7 +366,29 @@ class GTVMin(LinearProgram):
         reached = site.informed if self.lam > 0 else site.data.sizes > 0
         return LinearModels(np.where(reached[:, None], state.w_bar, np.nan), self.loss)
 
-    def finish(self, site: Site, models: LinearModels) -> LinearModels:
+    def finish(self, site: Site, state: State, reply: Arrays, effort: float) -> tuple[State, Outbox] | None:
+        """Fuse and polish, where φ is a norm; each component of the graph keeps it only if its residual falls."""
+        able = self.steps == "balanced" and self.inexact is None and self.lam > 0 and len(site.weights) > 0
+        smooth = self.loss.smooth and hasattr(self.coupling, "dual_prox_derivative")
+        if not (able and smooth and self.coupling.is_norm):
+            return None
+        problem = Problem(site, site.bound(self.loss), self.coupling, self.lam * site.weights)
+        eta, sigma = float(reply["eta"]), self._scales(site)[0] / (2 * reply["eta"])
+        rough, _ = self._dual_prox(site, slice(None), state.u, state.w_bar, eta)
+        w, u = polish(problem, state.w_bar, rough, sigma, effort)
+        proposed = State(w, w, u, state.missed)
+        before, after = (
+            self._conditions(site, each, self._flows(site, each.u, each.w_bar, eta), eta) for each in (state, proposed)
+        )
+        better = _better(before, after, problem.components[1])
+        if not better.any():
+            return None
+        u, _ = self._dual_prox(site, slice(None), u, w, eta)
+        u = np.where(better[site.head][:, None], u, state.u)
+        w_bar = np.where(better[:, None], w, state.w_bar)
+        return State(np.where(better[:, None], w, state.w), w_bar, u, state.missed), Outbox({"w_bar": w_bar})
+
+    def complete(self, site: Site, models: LinearModels) -> LinearModels:
         """Give nodes that no data reach the pooled model, if that was asked for."""
         if self.uninformed == "none" or not np.isnan(models.w).any():
             return models
@@ -372,6 +411,18 @@ def _relative(sums: Mapping[str, float]) -> tuple[float, float]:
     names = ("stationarity", "gradient", "resting", "complementarity", "displacement", "size")
     stationarity, gradient, resting, *missed, size = (float(np.sqrt(sums[name])) for name in names)
     return ratio(stationarity, gradient + resting), ratio(sum(missed), size)
+
+
+def _better(before: Mapping[str, Floats], after: Mapping[str, Floats], component: Ints) -> Bools:
+    """The nodes of components whose residual falls, measured on the scale of the whole network before."""
+
+    def residuals(parts: Mapping[str, Floats]) -> Floats:
+        squared = {name: np.bincount(component, parts[name]) for name in ("stationarity", "complementarity")}
+        whole = {name: float(part.sum()) for name, part in before.items()}
+        each = ({name: part[k] for name, part in squared.items()} for k in range(int(component.max()) + 1))
+        return np.array([max(_relative(whole | own)) for own in each])
+
+    return (residuals(after) < residuals(before))[component]
 
 
 class Balance(NamedTuple):
