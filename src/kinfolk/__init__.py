@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from kinfolk import datasets, graphs, testing
+    from kinfolk import datasets, graphs, public, similarity, testing
     from kinfolk.algorithms import IFCA, Clustered, FedAvg, FedGD, Given, GTVMin, Inexact, Local, OneOf, Pooled, Uniform
     from kinfolk.checks import InputError
     from kinfolk.couplings import AbsoluteNorm, EuclideanNorm, MaximumNorm, PNorm, QuadraticForm, SquaredNorm
@@ -49,7 +49,7 @@ _HOMES = {
     "run": ["Run", "Tolerance", "fit"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("datasets", "graphs", "public", "testing")
+_MODULES = ("datasets", "graphs", "public", "similarity", "testing")
 
 __all__ = [*_HOME_OF, *_MODULES]
 
