@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kinfolk.graph import Graph
     from kinfolk.losses import Huber, Logistic, Poisson, Squared
     from kinfolk.network import Network
-    from kinfolk.recovery import constant_above, found_clusters, guaranteed_recovery
+    from kinfolk.recovery import constant_above, found_clusters, guaranteed_recovery, variation_bound
     from kinfolk.run import Run, Tolerance, fit
 
 # Where each public name lives. Imported on first use, so that ``import kinfolk`` and ``kinfolk --help`` are quick.
@@ -45,7 +45,7 @@ _HOMES = {
     "models.estimators": ["Resampled"],
     "models.least_squares": ["LinearModel", "RMSprop"],
     "network": ["Network"],
-    "recovery": ["constant_above", "found_clusters", "guaranteed_recovery"],
+    "recovery": ["constant_above", "found_clusters", "guaranteed_recovery", "variation_bound"],
     "run": ["Run", "Tolerance", "fit"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

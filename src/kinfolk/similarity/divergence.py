@@ -11,6 +11,7 @@ of j,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -94,7 +95,7 @@ def kullback_leibler(points: Any, starts: Ints, neighbours: int = 5) -> Floats:
             f"Expected more than {neighbours} rows at every node to find {neighbours} neighbours, got {sizes.min()}."
         )
     floor = SAME_PLACE * (np.ptp(points, axis=0).max() or 1.0)
-    trees = [KDTree(points[start:end]) for start, end in zip(starts[:-1], starts[1:], strict=True)]
+    trees = [KDTree(points[start:end]) for start, end in pairwise(starts)]
     own = np.concatenate([tree.query(tree.data, [neighbours + 1])[0][:, 0] for tree in trees])
     near = np.log(np.maximum(own, floor))
     out = np.empty((len(sizes), len(sizes)))
