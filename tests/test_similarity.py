@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 from scipy.stats import wasserstein_distance
+from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeRegressor
 
@@ -91,31 +92,45 @@ def gaussian_divergence(mean, covariance, other_mean, other_covariance):
     return 0.5 * (np.trace(inverse @ covariance) + gap @ inverse @ gap - len(mean) + ratio)
 
 
-@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("width", [2, 3])
 def test_divergence_of_gaussians(width):
-    """The mean of 8,000 terms whose variance is below 2ψ'(5) + Var log(p/q) < 6: a standard error below 0.03."""
+    """Towards the wider one within 4 standard errors (0.013 over seeds) and a bias below 0.02; the other way from below."""
     rng = np.random.default_rng(width)
     spread = [np.eye(width), 1.5 * np.eye(width) + 0.5]
     centre = [np.zeros(width), np.full(width, 0.8)]
-    points = np.concatenate([rng.multivariate_normal(m, s, 8_000) for m, s in zip(centre, spread, strict=True)])
-    found = kullback_leibler(points, np.array([0, 8_000, 16_000]))
-    for i, j in ((0, 1), (1, 0)):
-        expected = gaussian_divergence(centre[i], spread[i], centre[j], spread[j])
-        assert abs(found[i, j] - expected) < 0.1
+    blocks = [rng.multivariate_normal(m, s, 8_000) for m, s in zip(centre, spread, strict=True)]
+    few, many = (
+        kullback_leibler(np.concatenate([block[:rows] for block in blocks]), np.array([0, rows, 2 * rows]))
+        for rows in (500, 8_000)
+    )
+    assert abs(many[0, 1] - gaussian_divergence(centre[0], spread[0], centre[1], spread[1])) < 0.07
+    assert few[1, 0] < many[1, 0] < gaussian_divergence(centre[1], spread[1], centre[0], spread[0])
 
 
 @pytest.mark.parametrize("neighbours", [1, 4])
 def test_divergence_against_a_direct_implementation(neighbours):
     rng = np.random.default_rng(0)
-    sizes = np.array([7, 12, 5, 30])
+    sizes = np.array([7, 12, 5, 80])  # one of them by a search tree
     blocks = [rng.normal(rng.normal(), 1.0, (size, 3)) for size in sizes]
     found = kullback_leibler(np.concatenate(blocks), np.concatenate([[0], np.cumsum(sizes)]), neighbours)
     for i, own in enumerate(blocks):
         for j, other in enumerate(blocks):
             s = np.sort(cdist(own, own), axis=1)[:, neighbours]
             t = np.sort(cdist(own, other), axis=1)[:, neighbours - 1]
-            expected = 3 * np.mean(np.log(t / s)) + np.log(len(other) / (len(own) - 1))
-            assert found[i, j] == pytest.approx(0.0 if i == j else expected, abs=1e-12)
+            expected = 3 * np.mean(np.log(t / s)) + np.log(len(other) / (len(own) - 1)) if i != j else 0.0
+            assert found[i, j] == pytest.approx(expected, abs=1e-12)
+
+
+def test_handwritten_digits_as_in_the_paper():
+    """Section VI-C: 40 nodes, half with digits 0 and 1, half with 2 and 3; four neighbours, weights exp(−distance)."""
+    images, digit = load_digits(return_X_y=True)
+    sets = []
+    for pair in ((0, 1), (2, 3)):
+        rows = np.random.default_rng(0).permutation(np.flatnonzero(np.isin(digit, pair)))
+        sets += [(images[part], digit[part]) for part in np.array_split(rows, 20)]
+    kin = nearest_kin(Network(graphs.edgeless(40), sets), EmbeddedDivergence(), k=4, scale=1.0)
+    assert ((kin.head < 20) == (kin.tail < 20)).all()
+    assert kin.components.max() == 1
 
 
 def test_rows_that_coincide_and_nodes_with_few_rows():
@@ -262,11 +277,11 @@ def test_what_cannot_be_compared_gets_a_sentence(make, sentence):
 
 
 def test_pooling_keeps_kin_and_drops_the_others():
-    network, cluster = clustered(samples=6, noise=1.0)
+    network, cluster = clustered(samples=10, noise=1.0)
     test = pooling_test(network, graphs.complete(2 * SIZE))
     within = cluster[test.candidates.head] == cluster[test.candidates.tail]
     has_data = test.candidates.head > 0
-    assert test.passed[within & has_data].mean() > 0.9
+    assert test.passed[within & has_data].mean() > 0.8
     assert not test.passed[~within].any()
     assert not test.passed[~has_data].any()
     check_graph(test.graph)

@@ -96,21 +96,25 @@ class VariationBound:
         return self.observed_in_predictions <= self.bound * (1 + ROUNDING) + ROUNDING * self.size
 
     def __str__(self) -> str:
+        proved = (
+            "where (25) is proved" if self.one_set else "of which every node has its own, so that nothing is proved"
+        )
         lines = [
             f"The variation of parameters is {self.observed:.4g}, and ε / (λ λ₂) = {self.bound:.4g}: bound (25) "
             f"{_words(self.holds)}.",
-            f"In predictions on public points, where it is proved, the variation is "
-            f"{self.observed_in_predictions:.4g}: it {_words(self.holds_in_predictions)}. For parameters the proof "
-            f"allows {self.stretch:.3g} times as much.",
+            f"In predictions on public points, {proved}, the variation is {self.observed_in_predictions:.4g}: it "
+            f"{_words(self.holds_in_predictions)}.",
         ]
+        if np.isinf(self.stretch):
+            lines.append("For parameters nothing is proved: in some direction the public points do not differ.")
+        elif self.one_set:
+            lines.append(f"For parameters the right side is proved with a factor {self.stretch:.3g}.")
         if self.connectivity == 0:
             lines.append("The graph is not connected, so nothing bounds how far its components differ.")
         if not self.assumption_holds:
             lines.append(
-                f"Assumption (24) is violated: ε = {self.tolerance:.4g}, the losses add up to {self.needed:.4g}."
+                f"Assumption (24) is violated: ε is {self.tolerance:.4g}, the losses sum to {self.needed:.4g}."
             )
-        if not self.one_set:
-            lines.append("Every node has public points of its own, for which nothing is proved.")
         return " ".join(lines)
 
     @classmethod
@@ -173,7 +177,7 @@ def variation_bound(run: Run, truth: Any = None, *, tolerance: float | None = No
     >>> network = Network(graphs.chain(2), [(x, [0.0]), (x, [1.0])], public=x)
     >>> print(variation_bound(fit(network, FedRelax(LinearModel(), lam=1.0))))
     The variation of parameters is 0.05556, and ε / (λ λ₂) = 0.25: bound (25) holds. In predictions on public points,
-    where it is proved, the variation is 0.05556: it holds. For parameters the proof allows 1 times as much.
+    where (25) is proved, the variation is 0.05556: it holds. For parameters the right side is proved with a factor 1.
     """
     kinds = getattr(run.models, "kinds", None) or [None]
     if not isinstance(kinds[0], LinearModel) or any(kind != kinds[0] for kind in kinds):

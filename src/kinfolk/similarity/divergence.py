@@ -6,6 +6,9 @@ section VI-C; the estimator is that of Perez-Cruz: Kullback-Leibler divergence e
 of j,
 
     D(i ‖ j) = d / m_i Σ_r log(t_r / s_r) + log(m_j / (m_i − 1))                                                 (1)
+
+Where i has rows far from all of j's, (1) is too small: for a Gaussian against a narrower one (D = 0.98, in the plane)
+it gives 0.5 with 500 rows and 0.75 with 8,000, while the other direction (0.45) is right to 0.02 (measured).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.spatial import KDTree
+from scipy.spatial.distance import cdist
 
 from kinfolk import kernels
 from kinfolk.checks import AtLeast, InputError, Positive
@@ -24,6 +28,7 @@ from kinfolk.network import Network
 from kinfolk.similarity.joining import Needs, blank
 from kinfolk.typing import Floats, Ints
 
+FEW_ROWS = 64  # of a node, up to which comparing with all is quicker than a search tree
 SAME_PLACE = 1e-12  # shortest distance, relative to the spread of all rows: rows may coincide
 
 
@@ -77,14 +82,14 @@ class EmbeddedDivergence:
         from sklearn.manifold import TSNE
 
         perplexity = min(self.perplexity, max(1.0, (len(rows) - 1) / 3))
-        start = "pca" if min(rows.shape) >= 2 else "random"
+        start = "pca" if min(rows.shape) >= 2 and np.ptp(rows, axis=0).any() else "random"
         return TSNE(perplexity=perplexity, init=start, random_state=self.seed).fit_transform(rows).astype(np.float64)
 
 
 def kullback_leibler(points: Any, starts: Ints, neighbours: int = 5) -> Floats:
     """(1) for all pairs of nodes, whose points stand one node's after the other's; zero on the diagonal.
 
-    One search tree per node is asked for all points, so that no pair is visited on its own.
+    All points look for their neighbours at one node after the other, so that no pair is visited on its own.
 
     >>> kullback_leibler([[0.0], [1.0], [2.0], [4.0]], np.array([0, 2, 4]), neighbours=1).round(2)
     array([[0.  , 1.04], [0.55, 0.  ]])
@@ -95,13 +100,20 @@ def kullback_leibler(points: Any, starts: Ints, neighbours: int = 5) -> Floats:
             f"Expected more than {neighbours} rows at every node to find {neighbours} neighbours, got {sizes.min()}."
         )
     floor = SAME_PLACE * (np.ptp(points, axis=0).max() or 1.0)
-    trees = [KDTree(points[start:end]) for start, end in pairwise(starts)]
-    own = np.concatenate([tree.query(tree.data, [neighbours + 1])[0][:, 0] for tree in trees])
+    blocks = [points[start:end] for start, end in pairwise(starts)]
+    own = np.concatenate([_kth_distance(block, block, neighbours + 1) for block in blocks])  # itself comes first
     near = np.log(np.maximum(own, floor))
     out = np.empty((len(sizes), len(sizes)))
-    for j, tree in enumerate(trees):
-        far = np.log(np.maximum(tree.query(points, [neighbours])[0][:, 0], floor))
+    for j, block in enumerate(blocks):
+        far = np.log(np.maximum(_kth_distance(points, block, neighbours), floor))
         out[:, j] = points.shape[1] * kernels.sum_rows(far - near, starts) / sizes
     out += np.log(sizes[None, :] / (sizes[:, None] - 1.0))
     np.fill_diagonal(out, 0.0)
     return out
+
+
+def _kth_distance(points: Floats, block: Floats, k: int) -> Floats:
+    """The distance of every point from its k-th nearest in the block."""
+    if len(block) > FEW_ROWS:
+        return KDTree(block).query(points, [k])[0][:, 0]
+    return np.partition(cdist(points, block), k - 1, axis=1)[:, k - 1]
