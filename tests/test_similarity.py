@@ -94,7 +94,7 @@ def gaussian_divergence(mean, covariance, other_mean, other_covariance):
 
 @pytest.mark.parametrize("width", [2, 3])
 def test_divergence_of_gaussians(width):
-    """Towards the wider one within 4 standard errors (0.013 over seeds) and a bias below 0.02; the other way from below."""
+    """Towards the wider: 4 standard errors (0.013 over seeds) and a bias below 0.02. The other way: from below."""
     rng = np.random.default_rng(width)
     spread = [np.eye(width), 1.5 * np.eye(width) + 0.5]
     centre = [np.zeros(width), np.full(width, 0.8)]

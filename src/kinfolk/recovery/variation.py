@@ -23,7 +23,7 @@ With a set of points per node the fixed point minimises no such sum: nothing is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -215,7 +215,7 @@ def _losses(network: Network, intercept: bool, ridge: float) -> BoundLoss:
     bound = Squared(intercept=intercept).bind(network.data)
     penalty = np.zeros((bound.node_count, bound.width))
     penalty[:, : network.data.feature_count] = 2 * ridge / np.maximum(network.data.sizes, 1)[:, None]
-    return type(bound)(bound.loss, bound.X, bound.y, bound.starts, bound.scale, penalty)
+    return replace(bound, ridge=penalty)
 
 
 def _pooled(losses: BoundLoss) -> Floats:

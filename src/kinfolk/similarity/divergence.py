@@ -25,7 +25,7 @@ from kinfolk import kernels
 from kinfolk.checks import AtLeast, InputError, Positive
 from kinfolk.data import rows_of, starts_of
 from kinfolk.network import Network
-from kinfolk.similarity.joining import Needs, blank
+from kinfolk.similarity.joining import Needs
 from kinfolk.typing import Floats, Ints
 
 FEW_ROWS = 64  # of a node, up to which comparing with all is quicker than a search tree
@@ -73,7 +73,7 @@ class EmbeddedDivergence:
         if len(known):
             divergence = kullback_leibler(self._lay_out(rows), starts, self.neighbours)
             out[np.ix_(known, known)] = np.maximum((divergence + divergence.T) / 2, 0.0)
-        return blank(data.sizes > self.neighbours, out)
+        return out
 
     def _lay_out(self, rows: Floats) -> Floats:
         """All rows in the plane."""

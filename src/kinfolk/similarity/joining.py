@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from kinfolk.checks import AtLeast, InputError, Positive, check_parameters, chec
 from kinfolk.graph import Graph
 from kinfolk.graphs import from_distances
 from kinfolk.network import Network
-from kinfolk.typing import Floats
+from kinfolk.typing import Bools, Floats, Ints
 
 Needs = Literal["numbers only", "pooled rows"]
 
@@ -62,10 +62,10 @@ def nearest_kin(
     fewest = None if k is None else min(k, len(known) - 1)
     joined = from_distances(distances, k=fewest, scale=_scale(distances, fewest) if scale == "median" else scale)
     ends = known[np.stack([joined.head, joined.tail], axis=1)]
-    return Graph(network.graph.node_count, ends, joined.weights, _names(network))
+    return Graph(network.graph.node_count, ends, joined.weights, network.names)
 
 
-def _among_known(network: Network, measure: Measure) -> tuple[Any, Floats]:
+def _among_known(network: Network, measure: Measure) -> tuple[Ints, Floats]:
     """The nodes that the measure knows, and the distances among them."""
     distances = measure.distances(network)
     known = np.flatnonzero(~np.isnan(np.diagonal(distances)))
@@ -84,10 +84,6 @@ def _scale(distances: Floats, k: int | None) -> float:
     return float(np.median(distances[joined.head, joined.tail])) or 1.0
 
 
-def _names(network: Network) -> Any:
-    return None if isinstance(network.names, range) else network.names
-
-
-def blank(known: Any, distances: Floats) -> Floats:
+def blank(known: Bools, distances: Floats) -> Floats:
     """Distances with NaN in the rows and columns of nodes that are not known."""
     return np.where(known[:, None] & known[None, :], distances, np.nan)

@@ -16,7 +16,7 @@ from kinfolk.models.least_squares import LinearModel
 from kinfolk.network import Network
 from kinfolk.program import Turn
 from kinfolk.similarity.joining import Needs, blank
-from kinfolk.typing import Floats
+from kinfolk.typing import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -141,13 +141,13 @@ class QuantileDistance:
 
         W₁(i, j) = ∫₀¹ |F_i⁻¹(q) − F_j⁻¹(q)| dq,    by the midpoint rule on ``quantiles`` equal steps
 
-    Exact where the sizes of all nodes divide ``quantiles``, otherwise too large or too small by at most
-    1 / ``quantiles`` of the two nodes' ranges. How features and labels depend on each other is not seen: nodes with
+    Exact where the sizes of all nodes divide ``quantiles``; otherwise off by at most 1 / ``quantiles`` of the ranges
+    of both nodes together. How features and labels depend on each other is not seen: nodes with
     x ~ N(0, I) and parameters of equal length look alike.
 
     Parameters
     ----------
-    quantiles : how many leave a node, per coordinate; not more than the samples of a node, to hide single values.
+    quantiles : how many leave a node, per coordinate; each is the value of a row, so fewer reveal less.
     standardise : divide every coordinate by its standard deviation over all rows, for which sums leave a node.
 
     >>> from kinfolk import graphs
@@ -160,7 +160,9 @@ class QuantileDistance:
     standardise: bool = True
 
     needs: ClassVar[Needs] = "numbers only"
-    leaves: ClassVar[str] = "quantiles of every feature and of the label, and sums for their standard deviations"
+    leaves: ClassVar[str] = (
+        "quantiles of every feature and of the label (values of rows), and sums for standard deviations"
+    )
 
     def distances(self, network: Network) -> Floats:
         """Mean absolute difference of quantiles."""
@@ -174,7 +176,7 @@ class QuantileDistance:
         found[known] = self._quantiles(columns, data.owner, data.starts, known)
         return blank(known, cdist(found, found, "cityblock") / found.shape[1])
 
-    def _quantiles(self, columns: Floats, owner: Any, starts: Any, known: Any) -> Floats:
+    def _quantiles(self, columns: Floats, owner: Ints, starts: Ints, known: Bools) -> Floats:
         """F_i⁻¹ at the midpoints of equal steps (known nodes, coordinates · quantiles)."""
         middle = 2 * np.arange(self.quantiles) + 1
         rows = starts[:-1][known, None] + middle * np.diff(starts)[known, None] // (2 * self.quantiles)

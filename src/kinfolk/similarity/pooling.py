@@ -49,9 +49,8 @@ class PoolingTest:
     def graph(self) -> Graph:
         """The edges that passed, with their weights."""
         tested, passed = self.candidates, self.passed
-        names = None if isinstance(tested.names, range) else tested.names
         ends = np.stack([tested.head, tested.tail], axis=1)[passed]
-        return Graph(tested.node_count, ends, tested.weights[passed], names)
+        return Graph(tested.node_count, ends, tested.weights[passed], tested.names)
 
     def __str__(self) -> str:
         text = f"Pooling lowers the validation error on {self.passed.sum():,} of {len(self.passed):,} edges"
@@ -79,7 +78,7 @@ def pooling_test(
 
     Parameters
     ----------
-    network : the nodes and their data.
+    network : the nodes and their data; labels are taken as numbers.
     candidates : the edges to test, such as ``nearest_kin(network, ParameterDistance(), k=10)``; by default those of
         the network's graph. Every edge costs one linear solve per fold.
     folds : into how many parts the rows of a node are dealt; a node with fewer rows is left out row by row.
