@@ -48,8 +48,9 @@ class Graph:
         check_value("node_count", "Graph", node_count, Annotated[int, AtLeast(1)])
         pairs = _as_pairs(ends, node_count)
         strength = np.ones(len(pairs)) if weights is None else as_floats(weights, "the edge weights", 1)
-        plain = names is None or (isinstance(names, range) and names == range(node_count))
-        self.names: Sequence[Hashable] = range(node_count) if plain else list(names or ())
+        numbers = range(node_count)
+        given = numbers if names is None else names
+        self.names: Sequence[Hashable] = numbers if isinstance(given, range) and given == numbers else list(given)
         _check_names(self.names, node_count)
         _check_edges(pairs, strength, self.names)
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
