@@ -14,6 +14,8 @@ BUILT = {
     "knn": graphs.knn(np.random.default_rng(0).random((30, 2)), 4),
     "knn, weighted": graphs.knn(np.random.default_rng(0).random((30, 2)), 4, scale=0.5),
     "distances": graphs.from_distances([[0, 1, 9], [1, 0, 2], [9, 2, 0]], cutoff=5.0, names=list("abc")),
+    "nearest by distance": graphs.from_distances([[0, 1, 9], [1, 0, 2], [9, 2, 0]], k=1),
+    "overlap": graphs.overlap(np.random.default_rng(0).dirichlet(np.ones(3), 8), names=list("abcdefgh")),
     "blocks": graphs.stochastic_block([10, 15], 0.5, 0.1, seed=2)[0],
     "chain": graphs.chain(7, weak_link=0.1),
     "cut chain": graphs.chain(6, weak_link=0.0),

@@ -11,9 +11,8 @@ ROOT = Path(kinfolk.__file__).parent
 # From the ground up: a module may import only what stands before it.
 ORDER = [
     "typing", "checks", "graph", "graphs", "data", "public", "network", "kernels", "site", "bound", "losses",
-    "couplings", "models", "program", "certify", "recovery", "direct", "polish", "algorithms", "engines", "progress",
-    "run",
-    "selection", "datasets", "experiments", "testing", "demo", "cli",
+    "couplings", "models", "program", "certify", "recovery", "direct", "polish", "algorithms", "similarity", "engines",
+    "progress", "run", "selection", "datasets", "experiments", "testing", "demo", "cli",
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from kinfolk import datasets, graphs, testing
+    from kinfolk import datasets, graphs, public, similarity, testing
     from kinfolk.algorithms import (
         IFCA,
         Clustered,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kinfolk.graph import Graph
     from kinfolk.losses import Absolute, Huber, Logistic, Poisson, Quantile, Squared, SquaredDistance
     from kinfolk.network import Network
-    from kinfolk.recovery import constant_above, found_clusters, guaranteed_recovery
+    from kinfolk.recovery import constant_above, found_clusters, guaranteed_recovery, variation_bound
     from kinfolk.run import Run, Tolerance, fit
 
 # Where each public name lives. Imported on first use, so that ``import kinfolk`` and ``kinfolk --help`` are quick.
@@ -59,11 +59,11 @@ _HOMES = {
     "models.estimators": ["Resampled"],
     "models.least_squares": ["LinearModel", "RMSprop"],
     "network": ["Network"],
-    "recovery": ["constant_above", "found_clusters", "guaranteed_recovery"],
+    "recovery": ["constant_above", "found_clusters", "guaranteed_recovery", "variation_bound"],
     "run": ["Run", "Tolerance", "fit"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("datasets", "graphs", "public", "testing")
+_MODULES = ("datasets", "graphs", "public", "similarity", "testing")
 
 __all__ = [*_HOME_OF, *_MODULES]
 

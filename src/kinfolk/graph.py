@@ -48,7 +48,9 @@ class Graph:
         check_value("node_count", "Graph", node_count, Annotated[int, AtLeast(1)])
         pairs = _as_pairs(ends, node_count)
         strength = np.ones(len(pairs)) if weights is None else as_floats(weights, "the edge weights", 1)
-        self.names: Sequence[Hashable] = range(node_count) if names is None else list(names)
+        numbers = range(node_count)
+        given = numbers if names is None else names
+        self.names: Sequence[Hashable] = numbers if isinstance(given, range) and given == numbers else list(given)
         _check_names(self.names, node_count)
         _check_edges(pairs, strength, self.names)
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))

@@ -9,7 +9,7 @@ import numpy as np
 
 from kinfolk.checks import AtLeast, Between, InputError, Positive, as_floats, check_value
 from kinfolk.graph import Graph
-from kinfolk.typing import Floats, Ints
+from kinfolk.typing import Bools, Floats, Ints
 
 EARTH_RADIUS_KM = 6371.0088
 
@@ -57,14 +57,19 @@ def knn(
 def from_distances(
     distances: Any,
     *,
+    k: int | None = None,
     scale: float = 1.0,
     cutoff: float | None = None,
     names: Sequence[Hashable] | None = None,
 ) -> Graph:
     """Weights exp(−distance / scale) from a symmetric distance matrix; pairs farther than ``cutoff`` are left out.
 
+    With ``k`` a pair is joined only if either end is among the ``k`` nearest of the other.
+
     >>> from_distances([[0, 1], [1, 0]]).weights.round(3)
     array([0.368])
+    >>> from_distances([[0, 1, 3], [1, 0, 2], [3, 2, 0]], k=1).to_frame()[["head", "tail"]].values.tolist()
+    [[0, 1], [1, 2]]
     """
     matrix = as_floats(distances, "the distance matrix", 2)
     if matrix.shape[0] != matrix.shape[1] or not np.allclose(matrix, matrix.T) or (matrix < 0).any():
@@ -76,7 +81,35 @@ def from_distances(
     length = matrix[i, j]
     weights = _closeness(length, scale, "from_distances")
     kept = (weights > 0) & (length <= (np.inf if cutoff is None else cutoff))
+    if k is not None:
+        kept &= _among_nearest(matrix, k)[i, j]
     return Graph(len(matrix), np.stack([i, j], axis=1)[kept], weights[kept], names)
+
+
+def overlap(mixing: Any, *, names: Sequence[Hashable] | None = None) -> Graph:
+    """Join nodes by the part of their data that they have in common: A_ij = Σ_k min(ρ_ik, ρ_jk).
+
+    Abdurakhmanova, SarcheshmehPour, Jung: Towards Model-Agnostic Federated Learning over Networks (2025), eq (21).
+
+    Parameters
+    ----------
+    mixing : array (nodes, kinds): which share ρ_ik of its data a node has from every kind; rows add up to 1.
+
+    >>> overlap([[1.0, 0.0], [0.75, 0.25], [0.0, 1.0]]).to_frame().values.tolist()
+    [[0.0, 1.0, 0.75], [1.0, 2.0, 0.25]]
+    """
+    shares = as_shares(mixing)
+    i, j = np.triu_indices(len(shares), k=1)
+    common = sum((np.minimum(kind[i], kind[j]) for kind in shares.T), start=np.zeros(len(i)))
+    return Graph(len(shares), np.stack([i, j], axis=1)[common > 0], common[common > 0], names)
+
+
+def as_shares(mixing: Any) -> Floats:
+    """Mixing vectors (nodes, kinds), checked: every row is ≥ 0 and adds up to 1."""
+    shares = as_floats(mixing, "the mixing vectors", 2)
+    if (shares < 0).any() or not np.allclose(shares.sum(axis=1), 1.0):
+        raise InputError("Expected mixing vectors ≥ 0 that add up to 1, got others: divide each by its sum.")
+    return shares
 
 
 def stochastic_block(sizes: Sequence[int], p_in: float, p_out: float, *, seed: int = 0) -> tuple[Graph, Ints]:
@@ -183,6 +216,17 @@ def random_like(graph: Graph, *, seed: int = 0) -> Graph:
     ends = np.array(sorted(shuffled.edges), dtype=np.int64)
     weights = np.random.default_rng(seed).permutation(graph.weights)
     return Graph(graph.node_count, ends, weights, graph.names)
+
+
+def _among_nearest(matrix: Floats, k: int) -> Bools:
+    """Whether either end of a pair is among the k nearest of the other; no node is its own neighbour."""
+    check_value("k", "from_distances", k, Annotated[int, Between(1, max(1, len(matrix) - 1))])
+    others = matrix.copy()
+    np.fill_diagonal(others, np.inf)
+    chosen = np.zeros(matrix.shape, dtype=bool)
+    nearest = np.argsort(others, axis=1, kind="stable")[:, :k]
+    np.put_along_axis(chosen, nearest, True, axis=1)
+    return chosen | chosen.T
 
 
 def _closeness(length: Floats, scale: float, owner: str) -> Floats:

@@ -2,14 +2,16 @@
 
 from kinfolk.datasets.builtin import Dataset, load_us_counties
 from kinfolk.datasets.synthetic import (
+    Mixture,
     Synthetic,
     block_regression,
     chain_regression,
     clustered_regression,
+    mixture_regression,
     star_regression,
 )
 
 __all__ = [
-    "Dataset", "Synthetic", "block_regression", "chain_regression", "clustered_regression", "load_us_counties",
-    "star_regression",
+    "Dataset", "Mixture", "Synthetic", "block_regression", "chain_regression", "clustered_regression",
+    "load_us_counties", "mixture_regression", "star_regression",
 ]  # fmt: skip

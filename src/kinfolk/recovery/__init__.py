@@ -3,13 +3,16 @@
 from kinfolk.recovery.conditions import ClusterRecovery, Cut, Recovery, guaranteed_recovery
 from kinfolk.recovery.constancy import ConstantAbove, constant_above
 from kinfolk.recovery.found import found_clusters
+from kinfolk.recovery.variation import VariationBound, variation_bound
 
 __all__ = [
     "ClusterRecovery",
     "ConstantAbove",
     "Cut",
     "Recovery",
+    "VariationBound",
     "constant_above",
     "found_clusters",
     "guaranteed_recovery",
+    "variation_bound",
 ]
