@@ -11,8 +11,8 @@ ROOT = Path(kinfolk.__file__).parent
 # From the ground up: a module may import only what stands before it.
 ORDER = [
     "typing", "checks", "graph", "graphs", "data", "public", "network", "kernels", "site", "node_loss", "bound",
-    "losses", "torch_loss", "couplings", "models", "program", "certify", "recovery", "direct", "algorithms", "engines", "progress", "run",
-    "selection", "datasets", "experiments", "testing", "demo", "cli",
+    "losses", "torch_loss", "couplings", "models", "program", "certify", "recovery", "direct", "algorithms", "engines",
+    "progress", "run", "selection", "datasets", "experiments", "testing", "demo", "cli",
 ]  # fmt: skip
 
 

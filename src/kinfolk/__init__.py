@@ -9,7 +9,21 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from kinfolk import datasets, graphs, testing
-    from kinfolk.algorithms import IFCA, Clustered, FedAvg, FedGD, Given, GTVMin, Inexact, Local, OneOf, Pooled, Uniform
+    from kinfolk.algorithms import (
+        IFCA,
+        Clustered,
+        FedAvg,
+        FedGD,
+        Given,
+        GTVMin,
+        Inexact,
+        Local,
+        OneOf,
+        PFedMe,
+        Pooled,
+        Redrawn,
+        Uniform,
+    )
     from kinfolk.checks import InputError
     from kinfolk.couplings import AbsoluteNorm, EuclideanNorm, MaximumNorm, PNorm, QuadraticForm, SquaredNorm
     from kinfolk.data import Data
@@ -19,6 +33,7 @@ if TYPE_CHECKING:
     from kinfolk.network import Network
     from kinfolk.recovery import constant_above, found_clusters, guaranteed_recovery
     from kinfolk.run import Run, Tolerance, fit
+    from kinfolk.torch_loss import TorchLoss
 
 # Where each public name lives. Imported on first use, so that ``import kinfolk`` and ``kinfolk --help`` are quick.
 _HOMES = {
@@ -32,7 +47,9 @@ _HOMES = {
         "Inexact",
         "Local",
         "OneOf",
+        "PFedMe",
         "Pooled",
+        "Redrawn",
         "Uniform",
     ],
     "algorithms.fedrelax": ["FedRelax"],
@@ -47,6 +64,7 @@ _HOMES = {
     "network": ["Network"],
     "recovery": ["constant_above", "found_clusters", "guaranteed_recovery"],
     "run": ["Run", "Tolerance", "fit"],
+    "torch_loss": ["TorchLoss"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = ("datasets", "graphs", "public", "testing")

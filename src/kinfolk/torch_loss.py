@@ -2,8 +2,8 @@
 
     L_i(w) = c_i Σ_r ℓ(h(x_r; w), y_r) + (ridge / 2) ‖w without biases‖²,    c_i = 1 (sum) or 1 / m_i (mean)
 
-with h the module. L_i is as a rule not convex: there is no certificate, a prox is a few steps of an optimiser, and where a
-run ends depends on where it starts. All nodes start with the parameters that the module has, since parameters of
+with h the module. L_i is as a rule not convex: there is no certificate, a prox is a few steps of an optimiser, and where
+a run ends depends on where it starts. All nodes start with the parameters that the module has, since parameters of
 different nodes can only be compared if their hidden units mean the same.
 
 torch is imported when it is first needed: ``pip install "kinfolk[torch]"``.
@@ -39,7 +39,9 @@ class TorchLoss(NodeLoss):
     score : ``"squared"`` for ℓ = (h − y)² with one output, ``"cross-entropy"`` for ℓ = −log softmax(h)_y with an output
         for each of the classes 0, 1, ...
     reduction, ridge : as for linear models; biases (parameters with one axis) are not penalised.
-    optimiser : a class in ``torch.optim``, or the name of one. It must treat every number by itself: not LBFGS.
+    optimiser : the name of a class in ``torch.optim``, such a class, or what makes one: ``partial(SGD, momentum=0.9)``.
+        It must treat every number by itself: not LBFGS. A prox starts a new one, so Adam, whose first steps are as long
+        whatever the slope, keeps trembling; SGD settles.
     step_size : its ``lr``.
     steps : of the optimiser, in every local update.
     minimise_steps : of the optimiser, where a node learns alone to the end.
@@ -47,7 +49,7 @@ class TorchLoss(NodeLoss):
     >>> import torch
     >>> from kinfolk import GTVMin, Network, fit, graphs
     >>> network = Network(graphs.chain(2), [([[0.0], [1.0]], [1.0, 3.0]), None])
-    >>> loss = TorchLoss(torch.nn.Linear(1, 1), optimiser="SGD", step_size=0.3, steps=20)
+    >>> loss = TorchLoss(torch.nn.Linear(1, 1), step_size=0.3)
     >>> fit(network, GTVMin(loss, lam=1.0)).predict([[2.0], [2.0]], node=[0, 1]).round(3).tolist()
     [5.0, 5.0]
     """
@@ -56,9 +58,9 @@ class TorchLoss(NodeLoss):
     score: Literal["squared", "cross-entropy"] = "squared"
     reduction: Literal["mean", "sum"] = "mean"
     ridge: Annotated[float, AtLeast(0)] = 0.0
-    optimiser: Any = "Adam"
-    step_size: Annotated[float, Positive()] = 0.01
-    steps: Annotated[int, AtLeast(1)] = 10
+    optimiser: Any = "SGD"
+    step_size: Annotated[float, Positive()] = 0.05
+    steps: Annotated[int, AtLeast(1)] = 20
     minimise_steps: Annotated[int, AtLeast(1)] = 1_000
 
     convex: ClassVar[bool] = False
@@ -81,7 +83,7 @@ class TorchLoss(NodeLoss):
     def bind(self, data: Data) -> BoundModule:
         """The local losses L_i for the data of some nodes."""
         scale = np.ones(len(data.y)) if self.reduction == "sum" else 1.0 / data.sizes[data.owner]
-        return BoundModule(self, data.X, data.y, data.starts, scale, self.ridge * (data.sizes > 0))
+        return BoundModule(self, data.X, data.y, data.starts, scale, np.where(data.sizes > 0, self.ridge, 0.0))
 
     def models(self, w: Floats) -> ModuleModels:
         """The modules with parameters w (nodes, parameters)."""
@@ -96,15 +98,15 @@ class TorchLoss(NodeLoss):
         """How many numbers the module says of a row."""
         torch, flat = _torch(), self.flat
         try:
-            said = flat(torch.as_tensor(flat.start), torch.zeros((2, feature_count), dtype=torch.float64))
+            said = flat.one(torch.tensor(flat.start), torch.zeros((2, feature_count), dtype=torch.float64))
         except (RuntimeError, ValueError, IndexError) as error:
             raise InputError(
                 f"Expected a module that reads rows of {feature_count} features, got one that does not: {error}"
             ) from error
         if said.ndim != 2 or len(said) != 2:
             raise InputError(
-                f"Expected a module that maps (rows, features) to (rows, outputs), got shape {tuple(said.shape)} for two "
-                "rows: add a layer such as torch.nn.Flatten()."
+                f"Expected a module that maps (rows, features) to (rows, outputs), got shape {tuple(said.shape)} for "
+                "two rows: add a layer such as torch.nn.Flatten()."
             )
         return int(said.shape[1])
 
@@ -112,7 +114,7 @@ class TorchLoss(NodeLoss):
         """A new optimiser of some tensors."""
         known = _torch().optim
         kind = getattr(known, self.optimiser, None) if isinstance(self.optimiser, str) else self.optimiser
-        if not (isinstance(kind, type) and issubclass(kind, known.Optimizer)):
+        if not callable(kind):
             raise InputError(
                 "The 'optimiser' parameter of TorchLoss must be a class in torch.optim, or the name of one. "
                 f"Got {self.optimiser!r} instead."
@@ -152,8 +154,12 @@ class FlatModule:
         penalised = np.concatenate([np.full(value.size, float(value.ndim > 1)) for value in parameters.values()])
         return cls(module, {name: value.shape for name, value in parameters.items()}, start, penalised)
 
-    def __call__(self, w: Any, X: Any) -> Any:
-        """What the module with parameters w (parameters,) says of rows X; both are tensors."""
+    def each(self, w: Any, X: Any) -> Any:
+        """What each node's module says of the node's rows, for tensors (nodes, parameters), (nodes, rows, features)."""
+        return _torch().vmap(self.one)(w, X)
+
+    def one(self, w: Any, X: Any) -> Any:
+        """What the module with parameters w (parameters,) says of rows X."""
         parts = w.split([int(np.prod(shape)) for shape in self.shapes.values()])
         named = {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
         return _torch().func.functional_call(self.module, named, (X,))
@@ -212,7 +218,7 @@ class BoundModule(BoundNodeLoss):
     def _values(self, w: Any) -> Any:
         """L_i at the nodes with data, as a tensor."""
         X, y, scale, ridge, penalised = self._tensors
-        said = _torch().vmap(self.loss.flat)(w, X)
+        said = self.loss.flat.each(w, X)
         return (scale * self.loss.scoring.rows(said, y)).sum(dim=1) + 0.5 * ridge * (penalised * w**2).sum(dim=1)
 
     @cached_property
@@ -242,10 +248,11 @@ class BoundModule(BoundNodeLoss):
     def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
         """Near argmin_w L_i(w) + ‖w − v_i‖² / (2 τ_i), by ``steps`` of the optimiser from ``start``."""
         torch, here = _torch(), self.has_data
-        anchor, pull = torch.tensor(v[here]), torch.tensor(0.5 / tau[here])  # copies: v stays where it is
+        anchor, pull = torch.tensor(v[here]), torch.tensor(1.0 / tau[here])  # copies: v stays where it is
+        shorter = 1.0 + self.loss.step_size * pull  # steps that suit L_i alone suit L_i with any pull
 
         def height(w: Any) -> Any:
-            return self._values(w) + pull * ((w - anchor) ** 2).sum(dim=1)
+            return (self._values(w) + 0.5 * pull * ((w - anchor) ** 2).sum(dim=1)) / shorter
 
         out = v.copy()
         out[here] = self._descend(height, (v if start is None else start)[here], self.loss.steps)
@@ -287,7 +294,8 @@ class BoundModule(BoundNodeLoss):
         owner = group[np.repeat(np.arange(self.node_count), np.diff(self.starts))]
         order = np.argsort(owner, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=group_count))]).astype(np.int64)
-        ridge = np.bincount(group, self.ridge, minlength=group_count)
+        ridge = np.zeros(group_count)
+        np.add.at(ridge, group, self.ridge)
         return BoundModule(self.loss, self.X[order], self.y[order], starts, self.scale[order], ridge)
 
 
@@ -312,7 +320,7 @@ class ModuleModels:
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         rows, counted = padded(starts, np.arange(len(nodes)))
         with torch.no_grad():
-            said = torch.vmap(self.loss.flat)(torch.tensor(self.w[nodes]), torch.tensor(X[order][rows])).numpy()
+            said = self.loss.flat.each(torch.tensor(self.w[nodes]), torch.tensor(X[order][rows])).numpy()
         out = np.empty((len(X), said.shape[-1]))
         out[order] = said[counted]
         return out

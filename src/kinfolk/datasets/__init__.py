@@ -1,6 +1,7 @@
 """Data sets: real ones that come with the package, and the synthetic ones of the papers."""
 
 from kinfolk.datasets.builtin import Dataset, load_us_counties
+from kinfolk.datasets.mnist import Digits, load_mnist
 from kinfolk.datasets.synthetic import (
     Synthetic,
     block_regression,
@@ -10,6 +11,6 @@ from kinfolk.datasets.synthetic import (
 )
 
 __all__ = [
-    "Dataset", "Synthetic", "block_regression", "chain_regression", "clustered_regression", "load_us_counties",
-    "star_regression",
+    "Dataset", "Digits", "Synthetic", "block_regression", "chain_regression", "clustered_regression", "load_mnist",
+    "load_us_counties", "star_regression",
 ]  # fmt: skip
