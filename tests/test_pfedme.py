@@ -72,7 +72,7 @@ def test_one_local_round_is_gtv_minimisation_on_a_star():
     informed = np.flatnonzero(network.data.sizes)
     star = Graph(len(informed) + 1, [(0, k + 1) for k in range(len(informed))])
     around = Network(star, [None, *(network.data[k] for k in informed)])
-    known = fit(around, GTVMin(coupling=SquaredNorm(), lam=lam / 2, steps="direct"), rounds=1)
+    known = fit(around, GTVMin(coupling=SquaredNorm(), lam=lam, steps="direct"), rounds=1)
     run = fit(network, PFedMe(lam=lam), stop=Tolerance(1e-13))
     np.testing.assert_allclose(run.models.w[informed], known.models.w[1:], atol=1e-9)
     assert run.history["objective"].iloc[-1] == pytest.approx(known.history["objective"].iloc[-1])

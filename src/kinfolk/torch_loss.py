@@ -2,9 +2,9 @@
 
     L_i(w) = c_i Σ_r ℓ(h(x_r; w), y_r) + (ridge / 2) ‖w without biases‖²,    c_i = 1 (sum) or 1 / m_i (mean)
 
-with h the module. L_i is as a rule not convex: there is no certificate, a prox is a few steps of an optimiser, and where
-a run ends depends on where it starts. All nodes start with the parameters that the module has, since parameters of
-different nodes can only be compared if their hidden units mean the same.
+with h the module. L_i is as a rule not convex: there is no certificate, a prox is a few steps of an optimiser, and
+where a run ends depends on where it starts. All nodes start with the parameters that the module has, since parameters
+of different nodes can only be compared if their hidden units mean the same.
 
 torch is imported when it is first needed: ``pip install "kinfolk[torch]"``.
 """

@@ -11,10 +11,10 @@ In a round every node present starts from the common w_i = w, and R times
 
     the coordinator:  w <- (1 − β) w + β · mean of w_i, over those with data who spoke                         (3)
 
-A node keeps θ_i. For convex L_i, F_i is λ-smooth, so t = 1/λ is safe: then (2) reads w_i <- θ_i. With R = 1 and everybody
-present (3) settles where Σ F_i is smallest, which is GTV minimisation with φ = ‖·‖² and λ/2 on a star whose centre has no
-data; with more local rounds it settles elsewhere when nodes differ. The paper draws a new mini-batch for every (1); here
-a node takes all its samples, and where (1) is a few steps, they start from its last θ_i.
+A node keeps θ_i. For convex L_i, F_i is λ-smooth, so t = 1/λ is safe: then (2) reads w_i <- θ_i. With R = 1 and all
+present (3) settles where Σ F_i is smallest, which is GTV minimisation with φ = ½‖·‖² and the same λ on a star whose
+centre has no data; with more local rounds it settles elsewhere when nodes differ. The paper draws a new mini-batch for
+every (1); here a node takes all its samples, and where (1) is a few steps, they start from its last θ_i.
 """
 
 from __future__ import annotations
