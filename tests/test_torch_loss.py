@@ -45,11 +45,9 @@ SHORT = TorchLoss(small_network(), steps=3, minimise_steps=5)
     "algorithm",
     [
         GTVMin(SHORT),
-        GTVMin(TorchLoss(small_network(), steps=2, minimise_steps=5, ridge=0.1, reduction="sum", step_size=0.01)),
         FedAvg(SHORT, step_size=0.05, local_steps=3),
         IFCA(SHORT, step_size=0.05, model_count=2, initial=Redrawn()),
         PFedMe(SHORT),
-        Local(SHORT),
     ],
     ids=lambda algorithm: type(algorithm).__name__,
 )
@@ -87,13 +85,12 @@ def test_the_gradient_is_the_derivative_of_the_value():
     np.testing.assert_allclose((bound.gradient(w) * along).sum(axis=1), numeric, rtol=1e-6, atol=1e-12)
 
 
-@pytest.mark.parametrize("tau", [0.01, 0.5, 10.0])
-def test_the_prox_with_enough_steps_is_the_closed_form(tau):
-    data, tau = difficult_network().data, np.full(24, tau)
-    module = TorchLoss(linear(), steps=3_000).bind(data)
+def test_the_prox_with_enough_steps_is_the_closed_form():
+    data, tau = difficult_network().data, np.resize([0.01, 0.5, 2.0], 24)
+    module = TorchLoss(linear(), steps=600).bind(data)
     v = np.random.default_rng(0).normal(size=(24, 3))
     before = v.copy()
-    np.testing.assert_allclose(module.prox(v, tau), Squared().bind(data).prox(v, tau), atol=1e-4)
+    np.testing.assert_allclose(module.prox(v, tau), Squared().bind(data).prox(v, tau), atol=1e-5)
     np.testing.assert_array_equal(v, before)
 
 
@@ -220,6 +217,8 @@ def test_nodes_that_no_data_reach_can_have_the_pooled_model():
         (GTVMin(TorchLoss(np.tanh)), "The 'module' parameter of TorchLoss must be a torch.nn.Module"),
         (GTVMin(TorchLoss(linear(), "cross-entropy")), "an output for each of them, got 1 outputs"),
         (GTVMin(TorchLoss(linear(), optimiser="Fastest")), "must be a class in torch.optim"),
+        (GTVMin(TorchLoss(linear(), optimiser="LBFGS")), "Expected an optimiser that steps after a gradient"),
+        (GTVMin(TorchLoss(linear(), optimiser="Adafactor")), "Expected an optimiser that moves every number by itself"),
         (GTVMin(TorchLoss(linear(), steps=0)), "The 'steps' parameter of TorchLoss must be a whole number ≥ 1"),
         (FedAvg(TorchLoss(linear())), "The 'step_size' parameter of FedAvg must be a number > 0 for TorchLoss"),
         (IFCA(Squared(), model_count=2, initial=Redrawn()), "draw their own parameters"),

@@ -91,7 +91,7 @@ class TorchLoss(NodeLoss):
 
     def check_data(self, data: Data) -> None:
         """Refuse an optimiser that is none, features that the module cannot read, and labels that it cannot predict."""
-        self.optimiser_of([_torch().zeros(1, requires_grad=True)])
+        self._check_optimiser()
         self.scoring.check(self._outputs(data.feature_count), data.y)
 
     def _outputs(self, feature_count: int) -> int:
@@ -110,8 +110,28 @@ class TorchLoss(NodeLoss):
             )
         return int(said.shape[1])
 
-    def optimiser_of(self, tensors: list[Any]) -> Any:
-        """A new optimiser of some tensors."""
+    def descended(self, height: Callable[[Any], Any], start: Floats, steps: int) -> Floats:
+        """Where some steps of a new optimiser lead from ``start`` (nodes, parameters), down a height of every node."""
+        w = _torch().tensor(start, requires_grad=True)
+        optimiser = self._optimiser_of(w)
+        for _ in range(steps):
+            optimiser.zero_grad()
+            height(w).sum().backward()
+            optimiser.step()
+        return w.detach().numpy()
+
+    def _check_optimiser(self) -> None:
+        """Refuse an optimiser that moves a node by what it sees of another."""
+        rows = np.array([[1.0, 2.0], [-3.0, 0.5]])
+        try:
+            together, *alone = (self.descended(_half_square, part, 3) for part in (rows, rows[:1], rows[1:]))
+        except TypeError as error:
+            raise InputError(f"Expected an optimiser that steps after a gradient, got {self.optimiser!r}.") from error
+        if not np.allclose(together, np.concatenate(alone), rtol=1e-9):
+            raise InputError(f"Expected an optimiser that moves every number by itself, got {self.optimiser!r}.")
+
+    def _optimiser_of(self, w: Any) -> Any:
+        """A new optimiser of a tensor."""
         known = _torch().optim
         kind = getattr(known, self.optimiser, None) if isinstance(self.optimiser, str) else self.optimiser
         if not callable(kind):
@@ -119,7 +139,7 @@ class TorchLoss(NodeLoss):
                 "The 'optimiser' parameter of TorchLoss must be a class in torch.optim, or the name of one. "
                 f"Got {self.optimiser!r} instead."
             )
-        return kind(tensors, lr=self.step_size)
+        return kind([w], lr=self.step_size)
 
     def redrawn(self, rng: np.random.Generator) -> Floats:
         """Parameters drawn anew, each layer as it draws its own."""
@@ -255,7 +275,8 @@ class BoundModule(BoundNodeLoss):
             return (self._values(w) + 0.5 * pull * ((w - anchor) ** 2).sum(dim=1)) / shorter
 
         out = v.copy()
-        out[here] = self._descend(height, (v if start is None else start)[here], self.loss.steps)
+        if here.any():
+            out[here] = self.loss.descended(height, (v if start is None else start)[here], self.loss.steps)
         return out
 
     def prox_by_gradient(self, v: Floats, tau: Floats, accuracy: float, start: Floats) -> Floats:
@@ -265,20 +286,9 @@ class BoundModule(BoundNodeLoss):
     def minimise(self) -> Floats:
         """Near a minimiser of every L_i, by ``minimise_steps`` of the optimiser; the start at nodes without data."""
         out = self.start
-        out[self.has_data] = self._descend(self._values, out[self.has_data], self.loss.minimise_steps)
+        if self.has_data.any():
+            out[self.has_data] = self.loss.descended(self._values, out[self.has_data], self.loss.minimise_steps)
         return out
-
-    def _descend(self, height: Callable[[Any], Any], start: Floats, steps: int) -> Floats:
-        """Some steps of a new optimiser, for all nodes with data at once."""
-        if not len(start):
-            return start
-        w = _torch().tensor(start, requires_grad=True)
-        optimiser = self.loss.optimiser_of([w])
-        for _ in range(steps):
-            optimiser.zero_grad()
-            height(w).sum().backward()
-            optimiser.step()
-        return w.detach().numpy()
 
     # ------------------------------------------------------------------ parts and sums
 
@@ -429,6 +439,10 @@ def padded(starts: Ints, nodes: Ints) -> tuple[Ints, Bools]:
     first, size = starts[nodes, None], (starts[nodes + 1] - starts[nodes])[:, None]
     place = np.arange(size.max())
     return np.where(place < size, first + place, first), place < size
+
+
+def _half_square(w: Any) -> Any:
+    return 0.5 * (w**2).sum(dim=1)
 
 
 def _torch() -> Any:
