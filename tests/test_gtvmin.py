@@ -408,7 +408,7 @@ def test_certificate_sees_a_wrong_answer():
 @pytest.mark.parametrize(
     ("algorithm", "sentence"),
     [
-        (GTVMin(Squared), "The 'loss' parameter of GTVMin must be a Loss. Got <class"),
+        (GTVMin(Squared), "The 'loss' parameter of GTVMin must be a NodeLoss. Got <class"),
         (GTVMin(coupling="l2"), "The 'coupling' parameter of GTVMin must be a Coupling. Got 'l2' instead."),
         (GTVMin(coupling=QuadraticForm(((1.0,),))), "Expected a symmetric Q of shape (3, 3), got shape (1, 1)."),
         (GTVMin(coupling=QuadraticForm(((1.0, 0, 0), (0, -1.0, 0), (0, 0, 1.0)))), "got the eigenvalue -1."),

@@ -10,8 +10,9 @@ import kinfolk
 ROOT = Path(kinfolk.__file__).parent
 # From the ground up: a module may import only what stands before it.
 ORDER = [
-    "typing", "checks", "graph", "graphs", "data", "public", "network", "kernels", "site", "bound", "losses",
-    "couplings", "models", "program", "certify", "recovery", "direct", "polish", "algorithms", "similarity", "engines",
+    "typing", "checks", "graph", "graphs", "data", "public", "network", "kernels", "site", "node_loss", "bound",
+    "losses", "torch_loss", "couplings", "models", "program", "certify", "recovery", "direct", "polish", "algorithms",
+    "similarity", "engines",
     "progress", "run", "selection", "datasets", "experiments", "testing", "demo", "cli",
 ]  # fmt: skip
 

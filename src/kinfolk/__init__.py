@@ -19,7 +19,9 @@ if TYPE_CHECKING:
         Inexact,
         Local,
         OneOf,
+        PFedMe,
         Pooled,
+        Redrawn,
         TorchDescent,
         Uniform,
     )
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from kinfolk.network import Network
     from kinfolk.recovery import constant_above, found_clusters, guaranteed_recovery, variation_bound
     from kinfolk.run import Run, Tolerance, fit
+    from kinfolk.torch_loss import TorchLoss
 
 # Where each public name lives. Imported on first use, so that ``import kinfolk`` and ``kinfolk --help`` are quick.
 _HOMES = {
@@ -45,7 +48,9 @@ _HOMES = {
         "Inexact",
         "Local",
         "OneOf",
+        "PFedMe",
         "Pooled",
+        "Redrawn",
         "TorchDescent",
         "Uniform",
     ],
@@ -61,6 +66,7 @@ _HOMES = {
     "network": ["Network"],
     "recovery": ["constant_above", "found_clusters", "guaranteed_recovery", "variation_bound"],
     "run": ["Run", "Tolerance", "fit"],
+    "torch_loss": ["TorchLoss"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = ("datasets", "graphs", "public", "similarity", "testing")

@@ -16,6 +16,7 @@ import numpy as np
 
 from kinfolk import kernels
 from kinfolk.data import Data, rows_of, starts_of
+from kinfolk.node_loss import BoundNodeLoss
 from kinfolk.typing import Bools, Floats, Ints
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ MINIMUM_ACCURACY = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class BoundLoss:
+class BoundLoss(BoundNodeLoss):
     """The local losses L_i of some nodes, for any twice differentiable scalar loss.
 
     What is said "of every row" has the shape of the labels ``y``.
@@ -121,6 +122,11 @@ class BoundLoss:
         """∇L_i(0): the scale against which gradients are judged."""
         return self.gradient(np.zeros((self.node_count, self.width)))
 
+    @property
+    def gradient_at_start(self) -> Floats:
+        """∇L_i(0): linear models begin at zero."""
+        return self.gradient_at_zero
+
     def hessian(self, w: Floats) -> Floats:
         """∇²L_i(w_i), shape (nodes, parameters, parameters)."""
         bend = self.scale * self.loss.curvature(self.predict(w), self.y)
@@ -187,12 +193,6 @@ class BoundLoss:
             (v if start is None else start)[self.has_data], v[self.has_data], 1.0 / tau[self.has_data]
         )
         return out
-
-    def primal_step(self, w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float) -> Floats:
-        """w <- w + ρ(w_new − w) in place, with w_new = (w_bar + w)/2; then 2 w_new − w, w_new = prox at w − τ flow."""
-        w_new = 0.5 * (w_bar + w)
-        w += rho * (w_new - w)
-        return 2 * self.prox(w - tau[:, None] * flow, tau, w_new) - w
 
     def prox_with_dual(self, v: Floats, tau: Floats, start: Floats | None = None) -> tuple[Floats, Floats]:
         """The prox, and the dual variables that belong to it."""

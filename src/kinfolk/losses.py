@@ -6,7 +6,7 @@ whether they fit together. ``Loss`` is for smooth losses, ``Kinked`` for those t
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,13 +16,14 @@ from scipy.special import expit, xlogy
 from kinfolk.bound import BoundKinked, BoundLoss, BoundPoints, BoundQuadratic
 from kinfolk.checks import AtLeast, Between, InputError, Positive
 from kinfolk.data import Data
+from kinfolk.node_loss import NodeLoss
 from kinfolk.typing import Floats
 
 ROUNDING = 1e-12  # a dual variable that exceeds its range by rounding is still inside
 
 
 @dataclass(frozen=True)
-class Loss(ABC):
+class Loss(NodeLoss):
     """How a linear model is scored at a node, by a convex scalar function ℓ ≥ 0.
 
         L_i(w) = c_i Σ_r ℓ(x_r'w, y_r) + (ridge / 2) ‖w‖²
@@ -88,9 +89,17 @@ class Loss(ABC):
         """The error that a user looks at: squared, unless the loss says otherwise."""
         return (self.predict(z) - y) ** 2
 
+    def width(self, feature_count: int) -> int:
+        """Number of parameters of a node's model."""
+        return feature_count + self.intercept
+
     def bind(self, data: Data) -> BoundLoss:
         """The local losses L_i for the data of some nodes."""
         return BoundLoss.of(self, data)
+
+    def check_data(self, data: Data) -> None:
+        """Refuse labels outside the range of the loss."""
+        self.check_labels(data.y)
 
     def check_labels(self, y: Floats) -> None:
         """Refuse labels outside the range of the loss."""

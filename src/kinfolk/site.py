@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import scipy.sparse
@@ -19,6 +19,7 @@ from kinfolk.typing import Bools, Floats, Ints
 
 if TYPE_CHECKING:
     from kinfolk.losses import BoundLoss, Loss
+    from kinfolk.node_loss import BoundNodeLoss, NodeLoss
 
 REMEMBERED_LOSSES = 4
 EDGE_BLOCK = 8_192
@@ -160,7 +161,13 @@ class Site:
         sums = np.bincount(self.head, per_edge, minlength=self.node_count)
         return sums[: self.node_count].astype(np.float64)
 
-    def bound(self, loss: Loss) -> BoundLoss:
+    @overload
+    def bound(self, loss: Loss) -> BoundLoss: ...
+
+    @overload
+    def bound(self, loss: NodeLoss) -> BoundNodeLoss: ...
+
+    def bound(self, loss: NodeLoss) -> BoundNodeLoss:
         """The local losses L_i: ``loss`` bound to the data of every own node, prepared once."""
         if loss not in self._bound:
             if len(self._bound) == REMEMBERED_LOSSES:
@@ -226,7 +233,7 @@ class Part:
     nodes: Ints
     edges: Ints
 
-    def bound(self, loss: Loss) -> BoundLoss:
+    def bound(self, loss: NodeLoss) -> BoundNodeLoss:
         """The local losses of these nodes."""
         return self.site.bound(loss).take(self.nodes)
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from kinfolk.algorithms.linear import LinearProgram
 from kinfolk.checks import AtLeast, InputError, Positive, listing
-from kinfolk.losses import Loss, Squared
+from kinfolk.losses import Squared
 from kinfolk.network import Network
+from kinfolk.node_loss import NodeLoss
 from kinfolk.site import Site
 from kinfolk.typing import Floats, Ints
 
@@ -26,7 +27,7 @@ class Averaging(LinearProgram):
         says ∇F_i(w);  then  w <- w − t Σ q_i ∇F_i(w) / Σ q_i                                               (gradients)
     """
 
-    loss: Loss = Squared()
+    loss: NodeLoss = Squared()
     average: Literal["models", "gradients"] = "models"
     local_steps: Annotated[int, AtLeast(1)] = 1
     step_size: Annotated[float, Positive()] | None = None
@@ -45,11 +46,10 @@ class Averaging(LinearProgram):
         return site.data.sizes.astype(float) if self.loss.reduction == "sum" else (site.data.sizes > 0).astype(float)
 
     def introduction(self, site: Site) -> dict[str, Floats]:
-        """What the coordinator must know before it starts: the number of parameters, q_i, and how curved F_i is."""
+        """What the coordinator must know before it starts: where to begin, q_i, and how curved F_i is."""
         bound, share = site.bound(self.loss), self.share(site)
-        w = np.zeros((site.node_count, bound.width))
         bend = bound.smoothness if self.step_size is None else np.zeros(site.node_count)
-        return {"w": w, "share": share, "curvature": bend / np.maximum(share, 1.0)}
+        return {"w": bound.start, "share": share, "curvature": bend / np.maximum(share, 1.0)}
 
     def local_work(self, site: Site, w: Floats, step: Floats | float) -> Floats:
         """What every node says when it is given w (nodes, parameters); a step may differ from node to node."""

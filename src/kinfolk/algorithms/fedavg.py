@@ -73,8 +73,8 @@ class FedAvg(Averaging):
         return everyone if self.clusters is None else np.asarray(self.clusters, dtype=np.int64)[nodes]
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start at zero."""
-        return self.resume(site, State(np.zeros((site.node_count, site.bound(self.loss).width))), turn)
+        """Start where the loss says."""
+        return self.resume(site, State(site.bound(self.loss).start), turn)
 
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
         """Go on from a state; the coordinator learns how curved the losses are."""
@@ -96,7 +96,7 @@ class FedAvg(Averaging):
         share, cluster = outbox["share"], self._cluster(turn.active)
         if "curvature" in outbox:
             count = int(cluster.max()) + 1
-            w = np.zeros((count, outbox["w"].shape[1])) if memory is None else memory.w
+            w = np.repeat(outbox["w"][:1], count, axis=0) if memory is None else memory.w  # all begin alike
             memory = Memory(w, self.steps(outbox["curvature"], cluster, count), np.inf)
         elif share.sum() > 0:
             w = self.averaged(memory.w, memory.step, outbox["w"], share, cluster)

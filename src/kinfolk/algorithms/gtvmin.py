@@ -28,17 +28,17 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from kinfolk import kernels
-from kinfolk.algorithms.linear import LinearProgram, ratio, squares
-from kinfolk.bound import BoundQuadratic
+from kinfolk.algorithms.linear import LinearProgram, models_of, ratio, squares
+from kinfolk.bound import BoundLoss, BoundQuadratic
 from kinfolk.certify import Certificate, Problem, certify, scaled_conjugate
 from kinfolk.checks import AtLeast, InputError, Positive
 from kinfolk.couplings import Coupling, EuclideanNorm, SquaredNorm
 from kinfolk.direct import solve_quadratic
-from kinfolk.losses import Loss, Squared
-from kinfolk.models import LinearModels
+from kinfolk.losses import Squared
 from kinfolk.network import Network
+from kinfolk.node_loss import NodeLoss
 from kinfolk.polish import polish
-from kinfolk.program import Arrays, Inbox, Outbox, PerEdge, PerNode, Reply, Turn
+from kinfolk.program import Arrays, Inbox, Models, Outbox, PerEdge, PerNode, Reply, Turn
 from kinfolk.site import Site
 from kinfolk.typing import Bools, Floats, Ints
 
@@ -114,7 +114,7 @@ class GTVMin(LinearProgram):
     The objective is 4.37625. No other choice of parameters lowers it by more than ...
     """
 
-    loss: Loss = Squared()
+    loss: NodeLoss = Squared()
     coupling: Coupling = EuclideanNorm()
     lam: Annotated[float, AtLeast(0)] = 0.1
     steps: Literal["balanced", "published", "direct"] = "balanced"
@@ -126,7 +126,7 @@ class GTVMin(LinearProgram):
         super().check(network)
         check = getattr(self.coupling, "check", None)
         if check is not None:
-            check(network.data.feature_count + self.loss.intercept)
+            check(self.loss.width(network.data.feature_count))
         if self.inexact is not None and not np.isfinite(self.loss.most_curvature):
             raise InputError(
                 f"Expected a loss of bounded curvature for gradient steps, got {type(self.loss).__name__}."
@@ -148,9 +148,9 @@ class GTVMin(LinearProgram):
     # ------------------------------------------------------------------ the node program
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start at zero; nodes that stand alone start at their own minimum, and stay there."""
+        """Start where the loss says; nodes that stand alone start at their own minimum, and stay there."""
         bound = site.bound(self.loss)
-        w = np.zeros((site.node_count, bound.width))
+        w = bound.start
         alone = np.flatnonzero(site.own_degrees == 0)
         w[alone] = bound.take(alone).minimise()
         u = np.zeros((len(site.weights), bound.width))
@@ -315,12 +315,19 @@ class GTVMin(LinearProgram):
             **self._conditions(site, state, flows, eta),
         }
 
-    def _local_duals(self, site: Site, state: State, eta: float) -> tuple[Floats, Floats]:
+    def _subgradient(self, site: Site, state: State, eta: float) -> tuple[Floats, Floats]:
+        """Where a subgradient of L_i is known, and that subgradient."""
+        bound = site.bound(self.loss)
+        if self.loss.smooth or not isinstance(bound, BoundLoss):
+            return state.w_bar, bound.gradient(state.w_bar)
+        w, beta = self._local_duals(site, bound, state, eta)
+        return w, bound.combine(beta) + bound.ridge * w
+
+    def _local_duals(self, site: Site, bound: BoundLoss, state: State, eta: float) -> tuple[Floats, Floats]:
         """Where a subgradient of L_i is known, and the dual variables that make it up.
 
         A smooth loss has one at 2 w_new − w itself; a loss with kinks has one where (2) leads from here.
         """
-        bound = site.bound(self.loss)
         if self.loss.smooth:
             return state.w_bar, bound.dual(state.w_bar)
         tau = self._tau(site, eta)
@@ -333,12 +340,11 @@ class GTVMin(LinearProgram):
         heard of 2 w_new − w only, x further on; so ‖Dx‖² is bounded by 2 Σ degree_i ‖x_i‖².
         """
         bound, sigma = site.bound(self.loss), self._scales(site)[0] / (2 * eta)
-        w, beta = self._local_duals(site, state, eta)
-        gradient = bound.combine(beta) + bound.ridge * w
+        w, gradient = self._subgradient(site, state, eta)
         return {
             "stationarity": squares(gradient + flows.divergence),
             "gradient": squares(gradient),
-            "resting": squares(bound.gradient_at_zero),
+            "resting": squares(bound.gradient_at_start),
             "complementarity": site.at_smaller_end(flows.moved / sigma**2),
             "displacement": 2 * site.own_degrees * squares(state.w_bar - w),
             "size": site.own_degrees * squares(w),
@@ -348,31 +354,33 @@ class GTVMin(LinearProgram):
         """Objective, an estimate of the gap, and the relative optimality conditions (residual: the larger one).
 
         The gap is what (*) of ``kinfolk.certify`` gives before r is repaired, with R taken to be the norm of w. It can
-        be far too large; the certificate at the end needs no such guess.
+        be far too large; the certificate at the end needs no such guess. Without convexity there is neither.
         """
         stationarity, complementarity = _relative(totals)
+        gap = totals["mismatch"] + float(np.sqrt(totals["stationarity"] * totals["length"]))
         return {
             "objective": totals["loss"] + totals["variation"],
             "residual": max(stationarity, complementarity),
-            "gap": totals["mismatch"] + float(np.sqrt(totals["stationarity"] * totals["length"])),
+            **({"gap": gap} if self.loss.convex else {}),
             "stationarity": stationarity,
             "complementarity": complementarity,
         }
 
     # ------------------------------------------------------------------ what comes out
 
-    def models(self, site: Site, state: State) -> LinearModels:
+    def models(self, site: Site, state: State) -> Models:
         """The parameters; NaN where nothing could be learnt."""
         reached = site.informed if self.lam > 0 else site.data.sizes > 0
-        return LinearModels(np.where(reached[:, None], state.w_bar, np.nan), self.loss)
+        return models_of(self.loss, np.where(reached[:, None], state.w_bar, np.nan))
 
     def finish(self, site: Site, state: State, reply: Arrays, effort: float) -> tuple[State, Outbox] | None:
         """Fuse and polish, where φ is a norm; each component of the graph keeps it only if its residual falls."""
         able = self.steps == "balanced" and self.inexact is None and self.lam > 0 and len(site.weights) > 0
         smooth = self.loss.smooth and hasattr(self.coupling, "dual_prox_derivative")
-        if not (able and smooth and self.coupling.is_norm):
+        bound = site.bound(self.loss)
+        if not (able and smooth and self.coupling.is_norm and isinstance(bound, BoundLoss)):
             return None
-        problem = Problem(site, site.bound(self.loss), self.coupling, self.lam * site.weights)
+        problem = Problem(site, bound, self.coupling, self.lam * site.weights)
         eta, sigma = float(reply["eta"]), self._scales(site)[0] / (2 * reply["eta"])
         rough, _ = self._dual_prox(site, slice(None), state.u, state.w_bar, eta)
         w, u = polish(problem, state.w_bar, rough, sigma, effort)
@@ -388,22 +396,24 @@ class GTVMin(LinearProgram):
         w_bar = np.where(better[:, None], w, state.w_bar)
         return State(np.where(better[:, None], w, state.w), w_bar, u, state.missed), Outbox({"w_bar": w_bar})
 
-    def complete(self, site: Site, models: LinearModels) -> LinearModels:
+    def complete(self, site: Site, models: Any) -> Models:
         """Give nodes that no data reach the pooled model, if that was asked for."""
         if self.uninformed == "none" or not np.isnan(models.w).any():
             return models
         everyone = site.bound(self.loss).pool(np.zeros(site.node_count, dtype=np.int64), 1)
-        return LinearModels(np.where(np.isnan(models.w), everyone.minimise(), models.w), self.loss)
+        return models_of(self.loss, np.where(np.isnan(models.w), everyone.minimise(), models.w))
 
-    def certify(self, site: Site, state: State, reply: Arrays) -> Certificate:
-        """How far from the best answer this one can be."""
+    def certify(self, site: Site, state: State, reply: Arrays) -> Certificate | None:
+        """How far from the best answer this one can be; None where the losses are not convex and nobody can say."""
+        bound = site.bound(self.loss)
+        if not isinstance(bound, BoundLoss):
+            return None
         w, eta = state.w_bar, float(reply["eta"])
         conditions = self._conditions(site, state, self._flows(site, state.u, w, eta), eta)
         sums = {name: float(part.sum()) for name, part in conditions.items()}
         u, _ = self._dual_prox(site, slice(None), state.u, w, eta)
-        problem = Problem(site, site.bound(self.loss), self.coupling, self.lam * site.weights)
-        _, beta = self._local_duals(site, state, eta)
-        return certify(problem, w, beta, u, max(_relative(sums)))
+        _, beta = self._local_duals(site, bound, state, eta)
+        return certify(Problem(site, bound, self.coupling, self.lam * site.weights), w, beta, u, max(_relative(sums)))
 
 
 def _relative(sums: Mapping[str, float]) -> tuple[float, float]:

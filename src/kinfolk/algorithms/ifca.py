@@ -24,6 +24,7 @@ import numpy as np
 from kinfolk.algorithms.averaging import Averaging
 from kinfolk.algorithms.linear import relative_change
 from kinfolk.checks import AtLeast, InputError
+from kinfolk.node_loss import NodeLoss
 from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Reply, Turn
 from kinfolk.site import Site
 from kinfolk.typing import Floats, Ints
@@ -38,7 +39,7 @@ class Uniform:
     low: float
     high: float
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], loss: NodeLoss) -> Floats:
         """(starts, models, parameters)."""
         return rng.uniform(self.low, self.high, shape)
 
@@ -49,7 +50,7 @@ class OneOf:
 
     values: tuple[float, ...]
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], loss: NodeLoss) -> Floats:
         """(starts, models, parameters)."""
         return rng.choice(np.asarray(self.values, dtype=np.float64), shape)
 
@@ -60,12 +61,27 @@ class Given:
 
     centres: tuple[tuple[float, ...], ...]
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], loss: NodeLoss) -> Floats:
         """(starts, models, parameters)."""
         centres = np.asarray(self.centres, dtype=np.float64)
         if centres.shape != shape[1:]:
             raise InputError(f"Expected centres of shape {shape[1:]} for IFCA to start from, got {centres.shape}.")
         return np.broadcast_to(centres, shape).copy()
+
+
+@dataclass(frozen=True)
+class Redrawn:
+    """Start from parameters that a module draws for itself, anew for every model."""
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], loss: NodeLoss) -> Floats:
+        """(starts, models, parameters)."""
+        redrawn = getattr(loss, "redrawn", None)
+        if redrawn is None:
+            raise InputError(
+                f"Expected a loss whose models draw their own parameters for Redrawn(), got {type(loss).__name__}: "
+                "start with Uniform(low, high), OneOf(values) or Given(centres)."
+            )
+        return np.stack([redrawn(rng) for _ in range(shape[0] * shape[1])]).reshape(shape)
 
 
 class State(NamedTuple):
@@ -97,8 +113,8 @@ class IFCA(Averaging):
     loss, average, local_steps : as in ``FedAvg``.
     step_size : t; None takes 1 / (largest curvature of any F_i).
     model_count : K, which the method has to be told.
-    initial : where models start: ``Uniform(low, high)``, ``OneOf(values)`` or ``Given(centres)``. What comes out
-        depends on it, so there is no default.
+    initial : where models start: ``Uniform(low, high)``, ``OneOf(values)``, ``Given(centres)`` or, for modules,
+        ``Redrawn()``. What comes out depends on it, so there is no default.
     starts : number of starts; the one with the smallest total loss wins.
 
     >>> from kinfolk import Network, fit, graphs
@@ -109,7 +125,7 @@ class IFCA(Averaging):
     """
 
     model_count: Annotated[int, AtLeast(1)] = field(kw_only=True)
-    initial: Uniform | OneOf | Given = field(kw_only=True)
+    initial: Uniform | OneOf | Given | Redrawn = field(kw_only=True)
     starts: Annotated[int, AtLeast(1)] = 1
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
@@ -159,7 +175,7 @@ class IFCA(Averaging):
         """K models for every start, and a step size that is safe whoever picks what."""
         count, width = outbox["w"].shape
         rng = np.random.default_rng([INITIAL, turn.seed])
-        w = self.initial.draw(rng, (self.starts, self.model_count, width))
+        w = self.initial.draw(rng, (self.starts, self.model_count, width), self.loss)
         steepest = float(outbox["curvature"].max())
         step = self.step_size or (1.0 / steepest if steepest > 0 else 1.0)
         return Memory(w, step, np.zeros((count, self.starts)), np.inf)

@@ -1,4 +1,4 @@
-"""What all algorithms for linear models share: labels are checked, models are parameters, a gradient is measured."""
+"""What algorithms that learn parameters share: labels are checked, models are parameters, gradients are measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from kinfolk.checks import InputError
 from kinfolk.losses import Loss
 from kinfolk.models import LinearModels
 from kinfolk.network import Network
-from kinfolk.program import Arrays
+from kinfolk.node_loss import NodeLoss
+from kinfolk.program import Arrays, Models
 from kinfolk.site import Site
 from kinfolk.typing import Floats
 
@@ -19,7 +20,7 @@ from kinfolk.typing import Floats
 class LinearProgram:
     """For programs with a ``loss`` and a state with parameters ``w`` (nodes, parameters)."""
 
-    loss: Loss
+    loss: NodeLoss
     needs_slope: ClassVar[bool] = False  # whether the loss must be smooth
 
     def check(self, network: Network) -> None:
@@ -29,13 +30,18 @@ class LinearProgram:
                 f"Expected a smooth loss for {type(self).__name__}, got {type(self.loss).__name__}: use GTVMin "
                 "(a large lam gives one model per component), Local, or a smooth loss such as Huber with a small delta."
             )
-        self.loss.check_labels(network.data.y)
+        self.loss.check_data(network.data)
         if network.test is not None:
-            self.loss.check_labels(network.test.y)
+            self.loss.check_data(network.test)
 
-    def models(self, site: Site, state: Any) -> LinearModels:
+    def models(self, site: Site, state: Any) -> Models:
         """The parameters as models."""
-        return LinearModels(state.w, self.loss)
+        return models_of(self.loss, state.w)
+
+
+def models_of(loss: NodeLoss, w: Floats) -> Models:
+    """The models with parameters w (nodes, parameters): linear ones, unless the loss says otherwise."""
+    return LinearModels(w, loss) if isinstance(loss, Loss) else loss.models(w)
 
 
 def squares(values: Floats) -> Floats:
@@ -43,12 +49,12 @@ def squares(values: Floats) -> Floats:
     return np.einsum("ij,ij->i", values, values)
 
 
-def gradient_measure(site: Site, loss: Loss, w: Floats) -> Arrays:
+def gradient_measure(site: Site, loss: NodeLoss, w: Floats) -> Arrays:
     """Loss and squared gradients per node, for programs that minimise a sum of local losses."""
     bound = site.bound(loss)
     return {
         "loss": bound.value(w),
-        "start": squares(bound.gradient_at_zero),
+        "start": squares(bound.gradient_at_start),
         "size": squares(bound.descent(w)),
     }
 
@@ -65,7 +71,7 @@ def ratio(part: float, whole: float) -> float:
 
 
 def gradient_summary(totals: Mapping[str, float]) -> dict[str, float]:
-    """Objective Σ L_i, and the size of the gradient against its size at zero."""
+    """Objective Σ L_i, and the size of the gradient against its size at the start."""
     return {"objective": totals["loss"], "residual": ratio(np.sqrt(totals["size"]), np.sqrt(totals["start"]))}
 
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kinfolk.algorithms.linear import LinearProgram, gradient_measure, gradient_summary
-from kinfolk.losses import Loss, Squared
+from kinfolk.losses import Squared
+from kinfolk.node_loss import NodeLoss
 from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Turn
 from kinfolk.site import Site
 
@@ -35,7 +36,7 @@ class Local(LinearProgram):
     [[2.0], [nan]]
     """
 
-    loss: Loss = Squared()
+    loss: NodeLoss = Squared()
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """w_i <- argmin L_i."""
@@ -48,7 +49,8 @@ class Local(LinearProgram):
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Loss and gradient, at nodes with data."""
-        return gradient_measure(site, self.loss, np.nan_to_num(state.w))
+        bound = site.bound(self.loss)
+        return gradient_measure(site, self.loss, np.where(bound.has_data[:, None], state.w, bound.start))
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
         """Objective and relative gradient."""

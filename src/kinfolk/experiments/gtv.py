@@ -28,12 +28,13 @@ from kinfolk.run import Run, Tolerance, fit
 from kinfolk.typing import Floats
 
 LAM = 1e-2  # sections VI-A
-SUMMED = GTVMin(Squared("sum"), AbsoluteNorm(), LAM)
+SUMMED_LOSS = Squared("sum")
+SUMMED = GTVMin(SUMMED_LOSS, AbsoluteNorm(), LAM)
 AVERAGED = GTVMin(Squared(), EuclideanNorm(), LAM)
 PAPER = {"GTVMin, summed, ‖·‖₁": 1.42e-5, "IFCA, start {0, 1}": 2.82, "FedAvg": 2.86}  # Table I
-DESCENTS: dict[str, FedGD | TorchDescent] = {"FedGD": FedGD(SUMMED.loss, SUMMED.coupling, LAM)}
+DESCENTS: dict[str, FedGD | TorchDescent] = {"FedGD": FedGD(SUMMED_LOSS, SUMMED.coupling, LAM)}
 if find_spec("torch"):
-    DESCENTS["Adam (torch)"] = TorchDescent(SUMMED.loss, SUMMED.coupling, LAM)
+    DESCENTS["Adam (torch)"] = TorchDescent(SUMMED_LOSS, SUMMED.coupling, LAM)
 IFCA_STARTS = {"{0, ½}": OneOf((0.0, 0.5)), "{0, 1}": OneOf((0.0, 1.0)), "{0, 5}": OneOf((0.0, 5.0))}
 
 Record = dict[str, Any]

@@ -1,0 +1,126 @@
+"""pFedMe: a model of one's own for every node, held near a common one.
+
+Dinh, Tran, Nguyen: Personalized Federated Learning with Moreau Envelopes (2020), Algorithm 1.
+
+    min_w  Σ_i F_i(w),   F_i(w) = min_θ L_i(θ) + (λ / 2) ‖θ − w‖²        over nodes with data, L_i as the loss states it
+
+In a round every node present starts from the common w_i = w, and R times
+
+    θ_i <- argmin_θ L_i(θ) + (λ / 2) ‖θ − w_i‖²,     or near it where the loss has no exact prox               (1)
+    w_i <- w_i − t λ (w_i − θ_i)                     a gradient step for F_i                                   (2)
+
+    the coordinator:  w <- (1 − β) w + β · mean of w_i, over those with data who spoke                         (3)
+
+A node keeps θ_i. For convex L_i, F_i is λ-smooth, so t = 1/λ is safe: then (2) reads w_i <- θ_i. With R = 1 and all
+present (3) settles where Σ F_i is smallest, which is GTV minimisation with φ = ½‖·‖² and the same λ on a star whose
+centre has no data; with more local rounds it settles elsewhere when nodes differ. The paper draws a new mini-batch for
+every (1); here a node takes all its samples, and where (1) is a few steps, they start from its last θ_i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from kinfolk.algorithms.linear import LinearProgram, relative_change, squares
+from kinfolk.checks import AtLeast, Positive
+from kinfolk.losses import Squared
+from kinfolk.node_loss import NodeLoss
+from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Reply, Turn
+from kinfolk.site import Site
+from kinfolk.typing import Floats
+
+
+class State(NamedTuple):
+    """A node's own model, and the common one as it was last heard."""
+
+    w: PerNode  # (nodes, parameters) θ_i
+    common: PerNode  # (nodes, parameters)
+
+
+class Memory(NamedTuple):
+    """What the coordinator keeps."""
+
+    w: Floats  # (parameters,)
+    change: float  # relative change of w in the last round
+
+
+@dataclass(frozen=True)
+class PFedMe(LinearProgram):
+    """Tailored models near a common one; nodes without data get the common one.
+
+    Parameters
+    ----------
+    loss : L_i. Linear models have an exact prox (1), modules of torch take the steps that ``TorchLoss`` states.
+    lam : λ. A large one holds all models together.
+    local_rounds : R.
+    step_size : t; None takes 1 / λ.
+    mixing : β. Above 1 it goes further than the mean.
+
+    The residual is the relative change of the common model in a round.
+
+    >>> from kinfolk import Network, fit, graphs
+    >>> network = Network(graphs.edgeless(3), [([[1.0]], [1.0]), ([[1.0]], [3.0]), None])
+    >>> fit(network, PFedMe(lam=2.0)).models.w.round(4).tolist()
+    [[1.5], [2.5], [2.0]]
+    """
+
+    loss: NodeLoss = Squared()
+    lam: Annotated[float, Positive()] = 1.0
+    local_rounds: Annotated[int, AtLeast(1)] = 1
+    step_size: Annotated[float, Positive()] | None = None
+    mixing: Annotated[float, Positive()] = 1.0
+
+    def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
+        """Start where the loss says."""
+        start = site.bound(self.loss).start
+        return self.resume(site, State(start, start.copy()), turn)
+
+    def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
+        """Go on from a state; the coordinator hears where to begin."""
+        return state, Outbox(coordinator={"start": state.common})
+
+    def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
+        """(1) and (2), R times."""
+        bound = site.bound(self.loss)
+        common = np.tile(inbox.to_all["w"], (site.node_count, 1))
+        reach = 1.0 if self.step_size is None else self.step_size * self.lam
+        w, theta, tau = common.copy(), state.w, np.full(site.node_count, 1.0 / self.lam)
+        for _ in range(self.local_rounds):
+            theta = bound.prox(w, tau, theta)  # (1)
+            w -= reach * (w - theta)  # (2)
+        return State(theta, common), Outbox(coordinator={"w": w, "share": bound.has_data.astype(np.float64)})
+
+    def start(self, turn: Turn, before: Memory | None = None) -> Memory | None:
+        """Nothing is known before the first words; a changed problem goes on from the same common model."""
+        return before
+
+    def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
+        """Mix what was said into the common model (3); nodes without data do not count."""
+        if "start" in outbox:
+            memory = Memory(outbox["start"][0] if memory is None else memory.w, np.inf)
+        elif outbox["share"].sum() > 0:
+            mean = (outbox["share"][:, None] * outbox["w"]).sum(axis=0) / outbox["share"].sum()
+            w = (1.0 - self.mixing) * memory.w + self.mixing * mean  # (3)
+            memory = Memory(w, relative_change(w, memory.w))
+        return memory, Reply(to_all={"w": memory.w, "change": np.asarray(memory.change)})
+
+    def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
+        """L_i(θ_i), the distance to the common model last heard, and how far that has moved since."""
+        one = np.ones(site.node_count)
+        return {
+            "loss": site.bound(self.loss).value(state.w),
+            "distance": squares(state.w - state.common),
+            "change": one * inbox.to_all["change"],
+            "nodes": one,
+        }
+
+    def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
+        """Objective Σ L_i(θ_i) + (λ/2) ‖θ_i − w‖², and the relative change of the common model."""
+        return {
+            "objective": totals["loss"] + 0.5 * self.lam * totals["distance"],
+            "residual": totals["change"] / totals["nodes"],
+        }

@@ -1,0 +1,72 @@
+"""MNIST: images of handwritten digits, from the user's disk or from OpenML; they do not come with the package."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kinfolk.checks import InputError
+
+FOLDER_VARIABLE = "KINFOLK_DATA"
+FILE = "mnist.npz"
+TRAINING_IMAGES = 60_000  # the first rows at OpenML
+
+
+class Digits(NamedTuple):
+    """Greyscale images of 28 × 28 pixels with the digits that they show, for training and for testing."""
+
+    x_train: Any  # (60000, 28, 28) uint8
+    y_train: Any  # (60000,)
+    x_test: Any  # (10000, 28, 28) uint8
+    y_test: Any  # (10000,)
+
+
+def load_mnist(folder: str | Path | None = None) -> Digits:
+    """The digits of LeCun, Cortes and Burges.
+
+    ``mnist.npz`` (arrays x_train, y_train, x_test, y_test) is looked for in ``folder``, else in the folder that the
+    environment variable KINFOLK_DATA names, or in the subfolder ``mnist`` of it; where neither is named, scikit-learn
+    fetches OpenML's copy.
+    """
+    named = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
+    return _from_openml() if named is None else _from_file(Path(named))
+
+
+def _from_file(folder: Path) -> Digits:
+    found = [path for path in (folder / FILE, folder / "mnist" / FILE) if path.is_file()]
+    if not found:
+        raise InputError(f"Expected {FILE} in {folder}, found none: name the folder that has it, or download it there.")
+    try:
+        with np.load(found[0], allow_pickle=False) as stored:
+            return _checked(Digits(*(stored[name] for name in Digits._fields)), str(found[0]))
+    except (KeyError, ValueError, OSError) as error:
+        raise InputError(f"Expected the arrays {', '.join(Digits._fields)} in {found[0]}: {error}") from error
+
+
+def _from_openml() -> Digits:
+    from sklearn.datasets import fetch_openml
+
+    try:
+        pixels, labels = fetch_openml("mnist_784", version=1, return_X_y=True, as_frame=False, parser="liac-arff")
+    except OSError as error:
+        raise InputError(
+            f"Expected MNIST on this machine or at OpenML, reached neither ({error}): put {FILE} into a folder "
+            f"and name it, by load_mnist(folder) or the environment variable {FOLDER_VARIABLE}."
+        ) from error
+    images, labels = pixels.reshape(-1, 28, 28).astype(np.uint8), labels.astype(np.uint8)
+    first, last = slice(None, TRAINING_IMAGES), slice(TRAINING_IMAGES, None)
+    return _checked(Digits(images[first], labels[first], images[last], labels[last]), "OpenML")
+
+
+def _checked(digits: Digits, source: str) -> Digits:
+    """Refuse arrays that are no images with a digit each."""
+    for images, labels in ((digits.x_train, digits.y_train), (digits.x_test, digits.y_test)):
+        if images.shape != (len(labels), 28, 28) or not np.isin(labels, np.arange(10)).all():
+            raise InputError(
+                f"Expected images of 28 × 28 pixels with a digit each, got shape {images.shape} for "
+                f"{len(labels)} labels from {source}."
+            )
+    return digits
