@@ -91,11 +91,11 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class GTVMin(LinearProgram):
-    """Tailored linear models by GTV minimisation, certified.
+    """Tailored models by GTV minimisation: linear ones, certified, or modules of torch (``TorchLoss``).
 
     Parameters
     ----------
-    loss : L_i, with its scaling, ridge and intercept.
+    loss : L_i, with its scaling and ridge. With a ``TorchLoss``, (2) is a few steps of an optimiser.
     coupling : φ. ``EuclideanNorm`` finds clusters of equal models, ``SquaredNorm`` makes neighbours similar.
     lam : λ. Zero leaves every node alone; above some value every component has one model.
     steps : ``"balanced"`` needs no tuning; ``"published"`` takes the paper's step sizes; ``"direct"`` solves
