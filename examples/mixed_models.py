@@ -46,9 +46,7 @@ def sensors(seed: int) -> Network:
 def kinds() -> dict[str, Any]:
     """A model of every kind, by name."""
     torch_net = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 1))
-    keras_net = keras.Sequential(
-        [keras.Input((2,)), keras.layers.Dense(32, activation="tanh"), keras.layers.Dense(1)]
-    )
+    keras_net = keras.Sequential([keras.Input((2,)), keras.layers.Dense(32, activation="tanh"), keras.layers.Dense(1)])
     return {
         "decision tree": DecisionTreeRegressor(max_depth=5, min_samples_leaf=2),
         "ridge, cubic": make_pipeline(PolynomialFeatures(3), Ridge(0.1)),

@@ -85,7 +85,7 @@ class TorchModel:
     @cached_property
     def merges(self) -> bool:
         """True for full batches of squared error or cross-entropy, unless layers draw or look at several rows."""
-        nn = _training("TorchModel").torch.nn
+        nn = _training().torch.nn
         mixing = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)
         by_row = not any(isinstance(layer, mixing) for layer in self._blank.modules())
         return isinstance(self.loss, str) and self.batch_size is None and by_row
@@ -94,7 +94,7 @@ class TorchModel:
 
     def check(self) -> None:
         """Refuse parameters out of range, and what is no module, loss or optimiser."""
-        training = _training("TorchModel")
+        training = _training()
         check_parameters(self)
         if not callable(self.loss) and self.loss not in training.LOSSES:
             self._refuse("loss", "'squared', 'cross-entropy' or a function that gives one value for every row")
@@ -103,8 +103,6 @@ class TorchModel:
             self._refuse("optimiser", "a class in torch.optim, or the name of one")
         if not isinstance(self.options, Mapping) or "lr" in self.options:
             self._refuse("options", "a mapping without 'lr', which is learning_rate")
-        if not isinstance(self._blank, training.torch.nn.Module):
-            self._refuse("module", "a torch.nn.Module, or a function without arguments that makes one")
         if any(training.torch.nn.parameter.is_lazy(value) for value in self._blank.parameters()):
             self._refuse("module", "a module whose layers know their sizes")
 
@@ -126,11 +124,14 @@ class TorchModel:
     @cached_property
     def _blank(self) -> Any:
         """A module of this shape, whose parameters do not matter."""
-        return self._module(0)
+        module = self._module(0)
+        if not isinstance(module, _training().torch.nn.Module):
+            self._refuse("module", "a torch.nn.Module, or a function without arguments that makes one")
+        return module
 
     def _module(self, seed: int) -> Any:
         """What a node starts from."""
-        training = _training("TorchModel")
+        training = _training()
         with training.drawing_from(seed):
             if not isinstance(self.module, training.torch.nn.Module):
                 return self.module() if callable(self.module) else self.module
@@ -142,7 +143,7 @@ class TorchModel:
 
     def module_of(self, fit: TorchFit) -> Any:
         """The module of a node, ready to predict: ``model.module_of(run.models[node])``."""
-        torch = _training("TorchModel").torch
+        torch = _training().torch
         module = copy.deepcopy(self._blank).to(getattr(torch, self.precision))
         with torch.no_grad():
             for name, value in [*module.named_parameters(), *module.named_buffers()]:
@@ -151,14 +152,24 @@ class TorchModel:
 
     @property
     def _optimiser_class(self) -> Any:
-        known = _training("TorchModel").torch.optim
+        known = _training().torch.optim
         return getattr(known, self.optimiser, None) if isinstance(self.optimiser, str) else self.optimiser
 
-    def _course(self, answers: int | None) -> Course:
-        training = _training("TorchModel")
+    def _course(self, answers: int | None, mode: Literal["training", "saying"] = "training") -> Course:
+        """How to train, or to say, so many classes; prepared once."""
+        if (answers, mode) not in self._courses:
+            self._courses[answers, mode] = self._new_course(answers, mode == "training")
+        return self._courses[answers, mode]
+
+    @cached_property
+    def _courses(self) -> dict[tuple[int | None, str], Course]:
+        return {}
+
+    def _new_course(self, answers: int | None, trains: bool) -> Course:
+        training = _training()
         precision = getattr(training.torch, self.precision)
         return training.Course(
-            module=copy.deepcopy(self._blank).to(precision).train(),
+            module=copy.deepcopy(self._blank).to(precision).train(trains),
             row_loss=training.LOSSES[self.loss] if isinstance(self.loss, str) else self.loss,
             optimiser=partial(self._optimiser_class, lr=self.learning_rate, **self.options),
             epochs=self.epochs,
@@ -182,12 +193,12 @@ class TorchModel:
             course = self._course(answers)
             self._check_output(course, features)
             self._check_memory(course)
-            self._trials[key] = _training("TorchModel").why_apart(course, self._module, features)
+            self._trials[key] = _training().why_apart(course, self._module, features)
         return self._trials[key]
 
     def _check_output(self, course: Course, features: int) -> None:
         """Refuse a module that does not take such rows, or a loss that does not give a value for each."""
-        training, rows = _training("TorchModel"), 5
+        training, rows = _training(), 5
         X = course.tensor(np.zeros((rows, features)))
         expected = (rows,) if course.answers is None else (rows, course.answers)
         try:
@@ -206,7 +217,7 @@ class TorchModel:
 
     def _check_memory(self, course: Course) -> None:
         """Refuse to keep what cannot be kept."""
-        if self.keep == "optimiser" and not _training("TorchModel").remembers_arrays(course.optimiser):
+        if self.keep == "optimiser" and not _training().remembers_arrays(course.optimiser):
             name = self._optimiser_class.__name__
             raise InputError(f"Expected an optimiser whose memory is made of arrays, got {name}: keep='parameters'.")
 
@@ -214,7 +225,7 @@ class TorchModel:
 
     def fit_nodes(self, lessons: Lessons) -> list[TorchFit | None]:
         """Train the nodes, from where they stood."""
-        training = _training("TorchModel")
+        training = _training()
         answers = len(lessons.site.classes) if self.classifies and lessons.site.classes is not None else None
         why = self._why_apart(lessons.site.data.feature_count, answers)
         merged = self.merges and why is None and lessons.public.ndim == 2
@@ -226,7 +237,7 @@ class TorchModel:
         return [self._kept(pupils[int(node)].fit) if int(node) in pupils else None for node in lessons.nodes]
 
     def _pupil(self, lessons: Lessons, node: int, merged: bool) -> Pupil | None:
-        training, lesson = _training("TorchModel"), lessons.lesson(node, merged)
+        training, lesson = _training(), lessons.lesson(node, merged)
         if not len(lesson.weight):
             return None
         seed, before = lessons.seed(node), lessons.before[node]
@@ -241,9 +252,8 @@ class TorchModel:
 
     def predict_nodes(self, fitted: Sequence[TorchFit], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
         """The outputs, or for classes the probabilities."""
-        torch = _training("TorchModel").torch
-        course = self._course(len(classes) if self.classifies and classes is not None else None)
-        course.module.eval()
+        torch = _training().torch
+        course = self._course(len(classes) if self.classifies and classes is not None else None, "saying")
 
         def say(fit: TorchFit, rows: Floats) -> Floats:
             arrays = {name: torch.from_numpy(value) for name, value in fit.arrays.items()}
@@ -254,10 +264,10 @@ class TorchModel:
             return [say(fit, rows) for fit, rows in zip(fitted, X, strict=True)]
 
 
-def _training(who: str) -> Any:
+def _training() -> Any:
     """How modules are trained; torch is imported here."""
     try:
         from kinfolk.models import torch_training
     except ImportError as error:
-        raise InputError(f'Expected torch for {who}: install it with pip install "kinfolk[torch]".') from error
+        raise InputError('Expected torch for TorchModel: install it with pip install "kinfolk[torch]".') from error
     return torch_training

@@ -200,7 +200,13 @@ def remembers_arrays(optimiser: Callable[[list[Any]], Any]) -> bool:
     """Whether an optimiser can be given its memory back, found by a step."""
     tensor = torch.ones(2, 2, requires_grad=True)
     trial = optimiser([tensor])
-    trial.step(lambda: (tensor**2).sum())
+
+    def closure() -> Any:
+        loss = (tensor**2).sum()
+        loss.backward()
+        return loss.detach()
+
+    trial.step(closure)
     return all(value is None or is_array(value) for value in trial.state[tensor].values())
 
 
