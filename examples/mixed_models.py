@@ -71,12 +71,13 @@ def main(quick: bool = False, seed: int = 0) -> None:
     chosen = {name: models[names[i % len(names)]] for i, name in enumerate(network.names)}
     alone = fit(network, FedRelax(chosen, lam=0.0), rounds=rounds, stop=None)
     tailored = fit(network, FedRelax(chosen, lam=1.0), rounds=rounds, stop=None)
-    table = Table(title=f"Mean squared test error of {SENSORS} sensors, {rounds} rounds; noise {NOISE**2:.2f}")
+    table = Table()
     for column in ("kind of model", "tailored", "alone"):
         table.add_column(column, justify="left" if column == "kind of model" else "right")
     for row in zip(names, errors(tailored, len(names)), errors(alone, len(names)), strict=True):
         table.add_row(row[0], *(f"{value:.3f}" for value in row[1:]))
     console = Console(width=80)
+    console.print(f"Mean squared test error of {SENSORS} sensors after {rounds} rounds (noise: {NOISE**2:.2f})")
     console.print(table)
     apart = tailored.history["disagreement"]
     console.print(f"Disagreement between neighbours fell from {apart.iloc[0]:.3g} to {apart.iloc[-1]:.3g}.")
