@@ -103,14 +103,16 @@ class FedRelax:
             raise InputError("Expected whole numbers as labels for classifiers, got others: encode the classes.")
 
     def remarks(self, network: Network) -> list[str]:
-        """Which points were used, and whether their labels were merged."""
+        """Which points were used, whether their labels were merged, and what the models have to say."""
         kinds = self._kinds(network.site)
+        different = {id(kind): kind for kind in kinds}.values()
         merging = (
             sum(kind.merges for kind in kinds) if network.public is not None and not network.public.per_node else 0
         )
         return [
             f"Neighbours compared predictions on {network.public}.",
             f"Labels of a common point were merged into one weighted row at {merging} of {len(kinds)} nodes.",
+            *(note for kind in different if hasattr(kind, "remarks") for note in kind.remarks(network)),
         ]
 
     def _kinds(self, site: Site) -> list[LocalModel]:
