@@ -124,7 +124,7 @@ class FedRelax:
         elif callable(given) and not hasattr(given, "fit") and not isinstance(given, LocalModel):
             models = site.kept(("models", given), lambda: [given(name) for name in site.names])
         else:
-            models = [given] * site.node_count
+            return [as_local_model(given)] * site.node_count
         for model in models:
             if id(model) not in known:
                 known[id(model)] = as_local_model(model)
@@ -207,7 +207,7 @@ class FedRelax:
         for i, said in zip(nodes, words, strict=True):
             if said.shape != expected:
                 raise _unusable(site, i, expected, f"shape {said.shape}")
-        labels = np.stack(words)
+        labels = np.asarray(words)
         for i in nodes[~np.isfinite(labels).reshape(len(nodes), -1).all(axis=1)]:
             raise _unusable(site, i, expected, "NaN or infinity")
         return labels
@@ -274,6 +274,8 @@ def _unusable(site: Site, node: int, expected: tuple[int, ...], what: str) -> Le
 
 def _by_kind(kinds: list[LocalModel], nodes: Ints) -> list[tuple[LocalModel, Ints]]:
     """Some nodes, put together by their model."""
+    if len(nodes) and len(set(map(id, kinds))) == 1:
+        return [(kinds[0], nodes)]
     groups: dict[int, list[int]] = {}
     for i in nodes:
         groups.setdefault(id(kinds[i]), []).append(i)

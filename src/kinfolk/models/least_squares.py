@@ -19,7 +19,7 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.bound import invert_symmetric
 from kinfolk.checks import AtLeast, Between, Positive, check_parameters
-from kinfolk.models.lessons import Lessons
+from kinfolk.models.lessons import Lesson, Lessons
 from kinfolk.typing import Floats
 
 
@@ -74,7 +74,7 @@ class LinearModel:
 
     def fit_nodes(self, lessons: Lessons) -> list[LinearFit | None]:
         """Minimise (1), or take a step."""
-        b, recalled = self._linear(lessons), any(rows is not None for rows in lessons.recalled)
+        b, recalled = self._linear(lessons), bool(_recalled(lessons))
         something = (lessons.site.data.sizes > 0) | (lessons.rate * lessons.heard_weight > 0)
         if self.step is None:
             inverse = invert_symmetric(self._curvature(lessons)) if recalled else self._kept_inverse(lessons)
@@ -84,16 +84,18 @@ class LinearModel:
             H = self._curvature(lessons) if recalled else self._kept_curvature(lessons)
             slope = 2 * (_times(H, w) - b) / np.maximum(lessons.site.data.sizes, 1)[:, None]
             w, v = self.step(w, v, slope)
-        return [LinearFit(w[i], v[i]) if something[i] else None for i in lessons.nodes]
+        fits: list[LinearFit | None] = list(map(LinearFit, w[lessons.nodes], v[lessons.nodes]))
+        for k in np.flatnonzero(~something[lessons.nodes]):
+            fits[k] = None
+        return fits
 
     def _linear(self, lessons: Lessons) -> Floats:
         """b_i of (1)."""
         _, own = lessons.site.kept(("own rows", self), lambda: self._own(lessons))
         labels = np.where(lessons.speaks[:, None], lessons.said, 0.0)
         b = own + lessons.rate[:, None] * lessons.neighbour_sum(self._along_points(lessons, labels))
-        for node, rows in enumerate(lessons.recalled):
-            if rows is not None:
-                b[node] += (rows.weight * rows.target) @ self._widen(rows.X)
+        for node, rows in _recalled(lessons):
+            b[node] += (rows.weight * rows.target) @ self._widen(rows.X)
         return b
 
     def _curvature(self, lessons: Lessons) -> Floats:
@@ -106,10 +108,9 @@ class LinearModel:
         else:
             around = lessons.neighbour_sum(np.where(lessons.speaks[:, None, None], points, 0.0))
             H = own + lessons.rate[:, None, None] * around
-        for node, rows in enumerate(lessons.recalled):
-            if rows is not None:
-                X = self._widen(rows.X)
-                H[node] += (rows.weight[:, None] * X).T @ X
+        for node, rows in _recalled(lessons):
+            X = self._widen(rows.X)
+            H[node] += (rows.weight[:, None] * X).T @ X
         return H
 
     def _kept_curvature(self, lessons: Lessons) -> Floats:
@@ -149,10 +150,12 @@ class LinearModel:
         """Rows with a column of ones last, if there is an intercept."""
         return np.concatenate([X, np.ones((*X.shape[:-1], 1))], axis=-1) if self.intercept else np.ascontiguousarray(X)
 
-    def predict_nodes(self, fitted: Sequence[LinearFit], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
+    def predict_nodes(
+        self, fitted: Sequence[LinearFit], X: Sequence[Floats], classes: Floats | None
+    ) -> Sequence[Floats] | Floats:
         """x'w."""
-        if len(X) > 1 and all(rows is X[0] for rows in X):
-            return list(np.stack([fit.w for fit in fitted]) @ self._widen(X[0]).T)
+        if len(X) > 1 and len(set(map(id, X))) == 1:
+            return np.array([fit.w for fit in fitted]) @ self._widen(X[0]).T
         return [self._widen(rows) @ fit.w for fit, rows in zip(fitted, X, strict=True)]
 
 
@@ -162,3 +165,10 @@ def _times(matrices: Floats, vectors: Floats) -> Floats:
 
 def _gram(points: Floats) -> Floats:
     return points.swapaxes(-1, -2) @ points
+
+
+def _recalled(lessons: Lessons) -> list[tuple[int, Lesson]]:
+    """The nodes that repeat what they knew, and the rows on which they do."""
+    if lessons.recalled.count(None) == len(lessons.recalled):
+        return []
+    return [(node, rows) for node, rows in enumerate(lessons.recalled) if rows is not None]
