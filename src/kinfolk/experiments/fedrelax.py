@@ -587,7 +587,7 @@ def _draw_methods(figure: Any, runs: pandas.DataFrame) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlabel("error (18), one point per network")
-    axes.set_title("Figure 1c: five clusters of 30 nodes, no noise")
+    axes.set_title("Figure 1c: five clusters, linear models, no noise")
     axes.grid(axis="x", alpha=0.3)
 
 
