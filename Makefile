@@ -17,6 +17,7 @@ test: .venv/.dev
 
 bench: .venv/.dev
 	$(BIN)/python benchmarks/gtvmin.py
+	$(BIN)/python benchmarks/fedrelax.py
 
 .venv/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[plot]"

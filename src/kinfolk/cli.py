@@ -54,7 +54,7 @@ def reproduce(
 
     if list_:
         for known, experiment in EXPERIMENTS.items():
-            print(f"{known:<12} {(experiment.__doc__ or '').strip()}")
+            print(f"{known:<14} {(experiment.__doc__ or '').strip()}")
         return
     try:
         outcome = find(name or "")(seeds=seeds, quick=quick)

@@ -125,6 +125,16 @@ def difference(values: Floats, head: Ints, tail: Ints) -> Floats:
 
 
 @njit(cache=True)
+def squared_distance(values: Floats, head: Ints, tail: Ints) -> Floats:
+    """‖values[head] − values[tail]‖² of every edge."""
+    out = np.zeros(len(head))
+    for e in range(len(head)):
+        for k in range(values.shape[1]):
+            out[e] += (values[head[e], k] - values[tail[e], k]) ** 2
+    return out
+
+
+@njit(cache=True)
 def along(u: Floats, sigma: Floats, change: Floats) -> Floats:
     """u_e + σ_e change_e, without a temporary."""
     out = np.empty_like(u)

@@ -22,12 +22,14 @@ squared error the two terms are equal, so that (1) is the same: ``start="zero"``
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
+from kinfolk import kernels
 from kinfolk.algorithms.linear import ratio
 from kinfolk.checks import AtLeast, InputError, LearningError, listing
 from kinfolk.models.estimators import as_local_model
@@ -124,8 +126,11 @@ class FedRelax:
         elif callable(given) and not hasattr(given, "fit") and not isinstance(given, LocalModel):
             models = site.kept(("models", given), lambda: [given(name) for name in site.names])
         else:
-            models = [given] * site.node_count
-        return [known.setdefault(id(model), as_local_model(model)) for model in models]
+            return [as_local_model(given)] * site.node_count
+        for model in models:
+            if id(model) not in known:
+                known[id(model)] = as_local_model(model)
+        return [known[id(model)] for model in models]
 
     # ------------------------------------------------------------------ the node program
 
@@ -152,13 +157,12 @@ class FedRelax:
         kinds = self._kinds(site)
         lessons = self._lessons(site, state, heard, kinds, turn)
         fitted, said, moved = (field.copy() for field in state)
-        for kind in {id(kinds[i]): kinds[i] for i in learners}.values():
-            nodes = np.array([i for i in learners if kinds[i] is kind])
+        for kind, nodes in _by_kind(kinds, learners):
             models = kind.fit_nodes(lessons(nodes))
-            taught = [(i, model) for i, model in zip(nodes, models, strict=True) if model is not None]
-            for (i, model), words in zip(taught, self._label(site, kind, taught), strict=True):
-                fitted[i], said[i] = model, words
-                moved[i] = np.mean((words - state.said[i]) ** 2)
+            taught = nodes[[model is not None for model in models]]
+            fitted[nodes] = _objects(models)
+            said[taught] = self._label(site, kind, fitted, taught)
+            moved[taught] = _mean_per_node((said[taught] - state.said[taught]) ** 2)
         moved[[model is None for model in fitted]] = 0.0
         return State(fitted, said, np.where(np.isnan(moved), np.inf, moved)), Outbox({"said": said})
 
@@ -194,45 +198,46 @@ class FedRelax:
             nothing[i] = Lesson(z, label, np.ones(self.recall))
         return nothing
 
-    def _label(self, site: Site, kind: LocalModel, taught: list[tuple[int, Any]]) -> list[Floats]:
-        """What fitted models say of their public points, checked."""
+    def _label(self, site: Site, kind: LocalModel, fitted: Any, nodes: Ints) -> Floats:
+        """What the fitted models of some nodes say of their public points, checked."""
         assert site.public is not None
-        points = [site.public if site.public.ndim == 2 else site.public[i] for i, _ in taught]
-        words = kind.predict_nodes([model for _, model in taught], points, site.classes)
         expected = _answers(site, kind)
-        for (i, _), said in zip(taught, words, strict=True):
-            if said.shape != expected or not np.isfinite(said).all():
-                what = "NaN or infinity" if said.shape == expected else f"shape {said.shape}"
-                raise LearningError(
-                    f"Expected finite predictions of shape {expected} from node {site.names[i]!r}, got {what}."
-                )
-        return words
+        if not len(nodes):
+            return np.empty((0, *expected))
+        points = [site.public] * len(nodes) if site.public.ndim == 2 else [site.public[i] for i in nodes]
+        words = kind.predict_nodes(list(fitted[nodes]), points, site.classes)
+        for i, said in zip(nodes, words, strict=True):
+            if said.shape != expected:
+                raise _unusable(site, i, expected, f"shape {said.shape}")
+        labels = np.asarray(words)
+        for i in nodes[~np.isfinite(labels).reshape(len(nodes), -1).all(axis=1)]:
+            raise _unusable(site, i, expected, "NaN or infinity")
+        return labels
 
     # ------------------------------------------------------------------ how far it is
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """L_i, λ Σ_j A_ij δ(h_i, h_j), and how far what is said moves."""
         kinds = self._kinds(site)
-        wrong = cross_entropy if kinds[0].classifies else squared_error
-        loss, disagreement = np.zeros(site.node_count), np.zeros(site.node_count)
         lessons = self._lessons(site, state, inbox["said"], kinds, Turn(0, site.nodes, 0))(site.nodes)
-        for i in (i for i, model in enumerate(state.fitted) if model is not None):
-            X, _ = site.data[i]
-            if len(X):
-                own = kinds[i].predict_nodes([state.fitted[i]], [X], site.classes)[0]
-                loss[i] = wrong(lessons.target[site.data.starts[i] : site.data.starts[i + 1]], own).mean()
+        common = site.public is not None and site.public.ndim == 2 and not kinds[0].classifies
+        apart = _squared_apart(lessons) if common else self._apart_on_their_points(site, state, kinds, lessons)
+        return {
+            "loss": _own_loss(site, state, kinds, lessons.target),
+            "disagreement": self.lam * np.where(_has_model(state), apart, 0.0),
+            "moved": state.moved,
+            "size": _mean_per_node(np.nan_to_num(state.said) ** 2),
+        }
+
+    def _apart_on_their_points(self, site: Site, state: State, kinds: list[LocalModel], lessons: Lessons) -> Floats:
+        """Σ_j A_ij δ(h_i, h_j) of every own node, neighbour by neighbour."""
+        wrong, apart = _wrong(kinds), np.zeros(site.node_count)
+        for i in np.flatnonzero(_has_model(state)).tolist():
             neighbours, weights = lessons.teachers(i)
             if len(neighbours):
                 mine = self._on_their_points(site, kinds[i], state, i, neighbours)
-                apart = wrong(lessons.said[neighbours], mine).mean(axis=1)
-                disagreement[i] = self.lam * (weights * apart).sum()
-        size = np.nan_to_num(state.said).reshape(site.node_count, -1)
-        return {
-            "loss": loss,
-            "disagreement": disagreement,
-            "moved": state.moved,
-            "size": (size**2).mean(axis=1),
-        }
+                apart[i] = (weights * wrong(lessons.said[neighbours], mine).mean(axis=1)).sum()
+        return apart
 
     def _on_their_points(self, site: Site, kind: LocalModel, state: State, i: int, neighbours: Ints) -> Floats:
         """What node i says of its neighbours' points: (neighbours, points, ...)."""
@@ -263,6 +268,63 @@ def _answers(site: Site, kind: LocalModel) -> tuple[int, ...]:
     assert site.public is not None
     points = site.public.shape[-2]
     return (points,) if not kind.classifies or site.classes is None else (points, len(site.classes))
+
+
+def _unusable(site: Site, node: int, expected: tuple[int, ...], what: str) -> LearningError:
+    return LearningError(f"Expected finite predictions of shape {expected} from node {site.names[node]!r}, got {what}.")
+
+
+def _by_kind(kinds: list[LocalModel], nodes: Ints) -> list[tuple[LocalModel, Ints]]:
+    """Some nodes, put together by their model."""
+    if len(nodes) and len(set(map(id, kinds))) == 1:
+        return [(kinds[0], nodes)]
+    groups: dict[int, list[int]] = {}
+    for i in nodes:
+        groups.setdefault(id(kinds[i]), []).append(i)
+    return [(kinds[group[0]], np.array(group)) for group in groups.values()]
+
+
+def _objects(items: list[Any]) -> Any:
+    """An array of objects, whatever they are: a plain conversion would unpack tuples."""
+    out = np.empty(len(items), dtype=object)
+    for k, item in enumerate(items):
+        out[k] = item
+    return out
+
+
+def _has_model(state: State) -> Bools:
+    """(own,) whether a node has learnt something."""
+    return np.array([model is not None for model in state.fitted], dtype=bool)
+
+
+def _mean_per_node(values: Floats) -> Floats:
+    """The mean of each node's numbers."""
+    return values.reshape(len(values), math.prod(values.shape[1:])).mean(axis=1)
+
+
+def _own_loss(site: Site, state: State, kinds: list[LocalModel], target: Floats) -> Floats:
+    """(own,) L_i: the mean over a node's own rows; zero where there are none, or no model."""
+    loss, wrong = np.zeros(site.node_count), _wrong(kinds)
+    for kind, nodes in _by_kind(kinds, np.flatnonzero(_has_model(state) & (site.data.sizes > 0))):
+        said = kind.predict_nodes(list(state.fitted[nodes]), [site.data[i][0] for i in nodes], site.classes)
+        rows = np.concatenate([np.arange(site.data.starts[i], site.data.starts[i + 1]) for i in nodes])
+        sums = np.bincount(site.data.owner[rows], wrong(target[rows], np.concatenate(said)), site.node_count)
+        loss[nodes] = sums[nodes] / site.data.sizes[nodes]
+    return loss
+
+
+def _squared_apart(lessons: Lessons) -> Floats:
+    """Σ_j A_ij δ(h_i, h_j) of every own node, for the squared error on common points: an edge is alike at both ends."""
+    site = lessons.site
+    speak = lessons.speaks[site.head] & lessons.speaks[site.tail]
+    speak = speak if site.live is None else speak & site.live
+    apart = np.zeros(len(site.head))
+    apart[speak] = kernels.squared_distance(lessons.said, site.head[speak], site.tail[speak])
+    return site.edge_sum(site.weights * apart / lessons.said.shape[1])
+
+
+def _wrong(kinds: list[LocalModel]) -> Callable[[Floats, Floats], Floats]:
+    return cross_entropy if kinds[0].classifies else squared_error
 
 
 def squared_error(label: Floats, said: Floats) -> Floats:

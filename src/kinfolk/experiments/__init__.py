@@ -1,7 +1,8 @@
 """The tables and figures of the papers, as functions that return data frames.
 
 >>> print(*EXPERIMENTS)
-gtv-table1 gtv-fig2 gtv-fig3 gtv-fig4
+gtv-table1 gtv-fig2 gtv-fig3 gtv-fig4 fedrelax-fig1a fedrelax-fig1b fedrelax-fig1c fedrelax-fig2a fedrelax-fig2b
+fedrelax-fig3 fedrelax-fig4 fedrelax-fig5a fedrelax-fig5b
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kinfolk.checks import InputError
-from kinfolk.experiments import gtv
+from kinfolk.experiments import fedrelax, gtv
 from kinfolk.experiments.outcome import Claim, Outcome
 
 EXPERIMENTS: Mapping[str, Callable[..., Outcome]] = {
@@ -17,6 +18,15 @@ EXPERIMENTS: Mapping[str, Callable[..., Outcome]] = {
     "gtv-fig2": gtv.fig2,
     "gtv-fig3": gtv.fig3,
     "gtv-fig4": gtv.fig4,
+    "fedrelax-fig1a": fedrelax.fig1a,
+    "fedrelax-fig1b": fedrelax.fig1b,
+    "fedrelax-fig1c": fedrelax.fig1c,
+    "fedrelax-fig2a": fedrelax.fig2a,
+    "fedrelax-fig2b": fedrelax.fig2b,
+    "fedrelax-fig3": fedrelax.fig3,
+    "fedrelax-fig4": fedrelax.fig4,
+    "fedrelax-fig5a": fedrelax.fig5a,
+    "fedrelax-fig5b": fedrelax.fig5b,
 }
 
 __all__ = ["EXPERIMENTS", "Claim", "Outcome", "find"]

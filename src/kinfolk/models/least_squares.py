@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -74,32 +74,54 @@ class LinearModel:
 
     def fit_nodes(self, lessons: Lessons) -> list[LinearFit | None]:
         """Minimise (1), or take a step."""
-        H, b = self._quadratic(lessons)
+        b, recalled = self._linear(lessons), bool(_recalled(lessons))
         something = (lessons.site.data.sizes > 0) | (lessons.rate * lessons.heard_weight > 0)
         if self.step is None:
-            w, v = _times(self._inverse(lessons, H), b), np.zeros_like(b)
+            inverse = invert_symmetric(self._curvature(lessons)) if recalled else self._kept_inverse(lessons)
+            w, v = _times(inverse, b), np.zeros_like(b)
         else:
             w, v = self._start(lessons, b.shape[1])
+            H = self._curvature(lessons) if recalled else self._kept_curvature(lessons)
             slope = 2 * (_times(H, w) - b) / np.maximum(lessons.site.data.sizes, 1)[:, None]
             w, v = self.step(w, v, slope)
-        return [LinearFit(w[i], v[i]) if something[i] else None for i in lessons.nodes]
+        fits: list[LinearFit | None] = list(map(LinearFit, w[lessons.nodes], v[lessons.nodes]))
+        for k in np.flatnonzero(~something[lessons.nodes]):
+            fits[k] = None
+        return fits
 
-    def _quadratic(self, lessons: Lessons) -> tuple[Floats, Floats]:
-        """H_i and b_i of (1)."""
-        site = lessons.site
-        gram, own = site.kept(("own rows", self), lambda: self._own(lessons))
+    def _linear(self, lessons: Lessons) -> Floats:
+        """b_i of (1)."""
+        _, own = lessons.site.kept(("own rows", self), lambda: self._own(lessons))
         labels = np.where(lessons.speaks[:, None], lessons.said, 0.0)
-        taught = self._along_points(lessons, labels)
-        b = own + lessons.rate[:, None] * lessons.neighbour_sum(taught)
-        for node, recalled in enumerate(lessons.recalled):
-            if recalled is not None:
-                gram, b = _with_recalled(gram, b, node, recalled, self._widen(recalled.X))
-        if lessons.public.ndim == 2:
-            points = site.kept(("points", self), lambda: _gram(self._widen(lessons.public)))
-            return gram + (lessons.rate * lessons.heard_weight)[:, None, None] * points, b
+        b = own + lessons.rate[:, None] * lessons.neighbour_sum(self._along_points(lessons, labels))
+        for node, rows in _recalled(lessons):
+            b[node] += (rows.weight * rows.target) @ self._widen(rows.X)
+        return b
+
+    def _curvature(self, lessons: Lessons) -> Floats:
+        """H_i of (1)."""
+        site = lessons.site
+        own, _ = site.kept(("own rows", self), lambda: self._own(lessons))
         points = site.kept(("points", self), lambda: _gram(self._widen(lessons.public)))
-        around = lessons.neighbour_sum(np.where(lessons.speaks[:, None, None], points, 0.0))
-        return gram + lessons.rate[:, None, None] * around, b
+        if points.ndim == 2:
+            H = own + (lessons.rate * lessons.heard_weight)[:, None, None] * points
+        else:
+            around = lessons.neighbour_sum(np.where(lessons.speaks[:, None, None], points, 0.0))
+            H = own + lessons.rate[:, None, None] * around
+        for node, rows in _recalled(lessons):
+            X = self._widen(rows.X)
+            H[node] += (rows.weight[:, None] * X).T @ X
+        return H
+
+    def _kept_curvature(self, lessons: Lessons) -> Floats:
+        """H_i, kept for as long as the same neighbours speak at the same rate."""
+        key = ("curvature", self, lessons.speaks.tobytes(), lessons.rate.tobytes())
+        return lessons.site.kept(key, lambda: self._curvature(lessons))
+
+    def _kept_inverse(self, lessons: Lessons) -> Floats:
+        """H_i⁻¹, kept as H_i is."""
+        key = ("inverse", self, lessons.speaks.tobytes(), lessons.rate.tobytes())
+        return lessons.site.kept(key, lambda: invert_symmetric(self._curvature(lessons)))
 
     def _own(self, lessons: Lessons) -> tuple[Floats, Floats]:
         """Σ x x' + ridge and Σ y x over own rows."""
@@ -113,14 +135,7 @@ class LinearModel:
     def _along_points(self, lessons: Lessons, labels: Floats) -> Floats:
         """Σ_x h_j(x) x over the points that j has labelled, by local number."""
         points = self._widen(lessons.public)
-        return labels @ points if points.ndim == 2 else np.einsum("jp,jpk->jk", labels, points)
-
-    def _inverse(self, lessons: Lessons, H: Floats) -> Floats:
-        """H_i⁻¹, kept for as long as the same neighbours speak at the same rate."""
-        if any(recalled is not None for recalled in lessons.recalled):
-            return invert_symmetric(H)
-        key = ("inverse", self, lessons.speaks.tobytes(), lessons.rate.tobytes())
-        return lessons.site.kept(key, lambda: invert_symmetric(H))
+        return labels @ points if points.ndim == 2 else (labels[:, None, :] @ points)[:, 0]
 
     def _start(self, lessons: Lessons, width: int) -> tuple[Floats, Floats]:
         """Where the nodes are; a new one starts at random in ±1/√d, as a layer of torch does."""
@@ -135,10 +150,12 @@ class LinearModel:
         """Rows with a column of ones last, if there is an intercept."""
         return np.concatenate([X, np.ones((*X.shape[:-1], 1))], axis=-1) if self.intercept else np.ascontiguousarray(X)
 
-    def predict_nodes(self, fitted: Sequence[LinearFit], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
+    def predict_nodes(
+        self, fitted: Sequence[LinearFit], X: Sequence[Floats], classes: Floats | None
+    ) -> Sequence[Floats] | Floats:
         """x'w."""
-        if len(X) > 1 and all(rows is X[0] for rows in X):
-            return list(np.stack([fit.w for fit in fitted]) @ self._widen(X[0]).T)
+        if len(X) > 1 and len(set(map(id, X))) == 1:
+            return np.array([fit.w for fit in fitted]) @ self._widen(X[0]).T
         return [self._widen(rows) @ fit.w for fit, rows in zip(fitted, X, strict=True)]
 
 
@@ -150,9 +167,8 @@ def _gram(points: Floats) -> Floats:
     return points.swapaxes(-1, -2) @ points
 
 
-def _with_recalled(gram: Floats, b: Floats, node: int, recalled: Lesson, X: Any) -> tuple[Floats, Floats]:
-    """The quadratic with rows that keep up what a node knew."""
-    gram, b = gram.copy(), b.copy()
-    gram[node] += (recalled.weight[:, None] * X).T @ X
-    b[node] += (recalled.weight * recalled.target) @ X
-    return gram, b
+def _recalled(lessons: Lessons) -> list[tuple[int, Lesson]]:
+    """The nodes that repeat what they knew, and the rows on which they do."""
+    if lessons.recalled.count(None) == len(lessons.recalled):
+        return []
+    return [(node, rows) for node, rows in enumerate(lessons.recalled) if rows is not None]

@@ -118,5 +118,7 @@ class LocalModel(Protocol):
     def fit_nodes(self, lessons: Lessons) -> list[Any]:
         """A fitted model for each of ``lessons.nodes``; None where there is nothing to learn from."""
 
-    def predict_nodes(self, fitted: Sequence[Any], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
+    def predict_nodes(
+        self, fitted: Sequence[Any], X: Sequence[Floats], classes: Floats | None
+    ) -> Sequence[Floats] | Floats:
         """What each fitted model says of its rows: (rows,), or (rows, classes) in the order of ``classes``."""
