@@ -16,7 +16,7 @@ import cvxpy
 import numpy as np
 import scipy.sparse
 
-from kinfolk import AbsoluteNorm, EuclideanNorm, GTVMin, Network, Squared, SquaredNorm
+from kinfolk import AbsoluteNorm, EuclideanNorm, GTVMin, Network, Squared, SquaredDistance, SquaredNorm
 
 CONSTRUCTION_LIMIT = 120.0  # seconds
 
@@ -40,10 +40,8 @@ def build(network: Network, algorithm: GTVMin) -> cvxpy.Problem:
     """The same objective for CVXPY, with all samples in one expression and all edges in one."""
     graph, loss = network.graph, algorithm.loss
     w = cvxpy.Variable((graph.node_count, network.data.feature_count + int(loss.intercept)))
-    z = _design(network, loss.intercept) @ cvxpy.vec(w, order="C")
     share = np.ones(len(network.data.y)) if loss.reduction == "sum" else 1.0 / network.data.sizes[network.data.owner]
-    y = network.data.y
-    rows = cvxpy.square(z - y) if isinstance(loss, Squared) else cvxpy.logistic(z) - cvxpy.multiply(y, z)
+    rows = _rows(network, loss, w)
     v = network.site.incidence.T @ w
     charge = {
         EuclideanNorm: lambda: cvxpy.norm(v, 2, axis=1),
@@ -51,6 +49,14 @@ def build(network: Network, algorithm: GTVMin) -> cvxpy.Problem:
         SquaredNorm: lambda: 0.5 * cvxpy.sum(cvxpy.square(v), axis=1),
     }[type(algorithm.coupling)]()
     return cvxpy.Problem(cvxpy.Minimize(share @ rows + (algorithm.lam * graph.weights) @ charge))
+
+
+def _rows(network: Network, loss: Any, w: cvxpy.Variable) -> cvxpy.Expression:
+    """The loss of every sample."""
+    if isinstance(loss, SquaredDistance):
+        return cvxpy.sum(cvxpy.square(w[network.data.owner] - network.data.X), axis=1)
+    z, y = _design(network, loss.intercept) @ cvxpy.vec(w, order="C"), network.data.y
+    return cvxpy.square(z - y) if isinstance(loss, Squared) else cvxpy.logistic(z) - cvxpy.multiply(y, z)
 
 
 def _design(network: Network, intercept: bool) -> scipy.sparse.csr_array:

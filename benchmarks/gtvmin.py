@@ -33,6 +33,7 @@ from kinfolk import (
     Logistic,
     Network,
     Squared,
+    SquaredDistance,
     SquaredNorm,
     Tolerance,
     TorchDescent,
@@ -107,7 +108,7 @@ def digits(dimensions: int = 16) -> Network:
 
     images = load_digits().data
     points = PCA(dimensions, random_state=SEED).fit_transform(images / images.std())
-    return Network(graphs.knn(points, 5), [(np.eye(dimensions), point) for point in points])
+    return Network.of_points(graphs.knn(points, 5), points)
 
 
 def spatial(node_count: int) -> Network:
@@ -124,7 +125,7 @@ CASES = [
     Case("Table I, ‖·‖₂, summed", table1, GTVMin(Squared("sum"), EuclideanNorm(), 1e-2)),
     Case("Table I, ‖·‖₁, averaged", table1, GTVMin(Squared(), AbsoluteNorm(), 1e-2)),
     Case("Table I, ‖·‖₁, summed", table1, GTVMin(Squared("sum"), AbsoluteNorm(), 1e-2)),
-    Case("digits, ‖·‖₂, λ = 8", digits, GTVMin(Squared("sum"), EuclideanNorm(), 8.0)),
+    Case("digits, ‖·‖₂, λ = 8", digits, GTVMin(SquaredDistance("sum"), EuclideanNorm(), 8.0)),
     Case("60 % of nodes without data", lambda: table1(20, 0.6), GTVMin(Squared(), EuclideanNorm(), 1e-2)),
     Case("chain, weak link", chain, GTVMin(lam=0.1)),
     Case("counties, ‖·‖₂, λ = 0.3", counties, GTVMin(WITH_INTERCEPT, EuclideanNorm(), 0.3)),

@@ -44,6 +44,7 @@ from kinfolk.typing import Bools, Floats, Ints
 
 RELAXATION = 1.6
 BALANCE_EVERY = 10  # rounds
+SMALLEST_ETA = 1e-100  # features so large that squares overflow
 ROUNDING = 1e-26  # squares below this say nothing about balance
 
 
@@ -295,7 +296,7 @@ class GTVMin(LinearProgram):
         if "pull" not in sums:
             memory = memory.after(sums, turn, self.coupling.is_norm)
         elif self.steps == "balanced" and sums["pull"] * sums["curvature"] > 0:
-            eta = sums["pull"] / sums["curvature"] if memory is None else memory.eta
+            eta = max(sums["pull"] / sums["curvature"], SMALLEST_ETA) if memory is None else memory.eta
             memory = Balance(eta, RELAXATION, len(turn.active), until=turn.round)
         else:
             memory = Balance(1.0, 1.0, len(turn.active))

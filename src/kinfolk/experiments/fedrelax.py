@@ -23,14 +23,14 @@ from sklearn.tree import DecisionTreeRegressor
 from kinfolk import public
 from kinfolk.algorithms import IFCA, Clustered, FedAvg, Local, Uniform
 from kinfolk.algorithms.fedrelax import FedRelax
-from kinfolk.datasets import Synthetic
+from kinfolk.datasets import Synthetic, mixture_regression
 from kinfolk.experiments.outcome import Claim, Outcome
 from kinfolk.graph import Graph
-from kinfolk.graphs import complete, stochastic_block
+from kinfolk.graphs import stochastic_block
 from kinfolk.models.least_squares import LinearModel, RMSprop
 from kinfolk.network import Network
 from kinfolk.run import Run, Tolerance, fit
-from kinfolk.typing import Floats, Ints
+from kinfolk.typing import Floats
 
 SAMPLES, VALIDATION = 10, 100
 PAPER_ROUNDS = 500
@@ -38,7 +38,6 @@ LAMS = (0.01, 0.05)
 ALONE, EXACT, STEPS = "alone, least norm", "exact", "RMSprop"
 TREE_LAM = 0.001
 TREE_ROUNDS = 5
-MIXED = 3  # distributions in a mixture
 
 # Measured apart from this code, means over three networks: (d, α, method) -> error (18).
 MEASURED = {
@@ -70,26 +69,7 @@ def _clustered(
 
 def _mixture(node_count: int, features: int, noise: float, seed: int) -> Network:
     """Algorithm 3: a node draws each sample from one of three regressions, in its own proportions ρ_i."""
-    rng = np.random.default_rng([seed, 1])
-    truth = rng.normal(size=(MIXED, features))
-    share = scipy.special.softmax(rng.normal(size=(node_count, MIXED)), axis=1)
-    pieces = [np.concatenate([_parts(rho, count) for count in (SAMPLES, VALIDATION)]) for rho in share]
-    everyone = complete(node_count)
-    overlap = np.minimum(share[everyone.head], share[everyone.tail]).sum(axis=1)  # (21)
-    graph = Graph(node_count, np.stack([everyone.head, everyone.tail], axis=1), overlap)
-    return _network(graph, truth[np.stack(pieces)], noise, seed, rng)
-
-
-def _parts(share: Floats, count: int) -> Ints:
-    """Which distribution each of ``count`` samples comes from, in proportion, by largest remainders.
-
-    >>> _parts(np.array([0.5, 0.3, 0.2]), 4)
-    array([0, 0, 1, 2])
-    """
-    sizes = np.floor(count * share).astype(np.int64)
-    missing = count - sizes.sum()
-    sizes[np.argsort(sizes - count * share)[:missing]] += 1
-    return np.repeat(np.arange(len(share)), sizes)
+    return mixture_regression(node_count, features=features, noise=noise, seed=seed).network
 
 
 def _network(graph: Graph, weights: Floats, noise: float, seed: int, rng: np.random.Generator) -> Network:
