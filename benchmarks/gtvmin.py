@@ -13,6 +13,8 @@ its variables once, and paths of 30 values of λ over two decades against as man
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import resource
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -30,6 +32,7 @@ from kinfolk import (
     EuclideanNorm,
     FedGD,
     GTVMin,
+    InProcess,
     Logistic,
     Network,
     Squared,
@@ -42,6 +45,7 @@ from kinfolk import (
     graphs,
 )
 from kinfolk.demo import hidden_counties, standardised
+from kinfolk.program import Turn
 from kinfolk.selection import path
 from kinfolk.testing import difficult_network
 
@@ -232,26 +236,35 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def scaling(sizes: list[int]) -> Table:
-    """Seconds a round on spatial graphs, against the time to copy what a round must read and write once."""
+    """Milliseconds a round on spatial graphs, against the time to copy what a round must read and write once."""
     table = Table(title="Ten features, about ten neighbours, one sample a node, ‖·‖₂")
-    for column in ("nodes", "edges", "ms a round", "floor ms", "ratio"):
+    for column in ("nodes", "edges", "ms a round", "floor ms", "ratio", "ns an edge", "peak GB"):
         table.add_column(column, justify="right")
     for size in sizes:
-        network = spatial(size)
-        algorithm = GTVMin(lam=0.1)
-        fit(network, algorithm, rounds=2, stop=None, progress=False)
-        began = time.perf_counter()
-        fit(network, algorithm, rounds=20, stop=None, progress=False, measure_every=1_000)
-        none = time.perf_counter()
-        fit(network, algorithm, rounds=0, stop=None, progress=False)
-        # The first ten rounds are measured, each at about the cost of a round.
-        each = ((none - began) - (time.perf_counter() - none)) / 31
-        u = np.zeros((network.graph.edge_count, 10))
-        w = np.zeros((size, 10))
-        floor = min(_copy(u) + 2 * _copy(w) for _ in range(5))
-        edges = network.graph.edge_count
-        table.add_row(f"{size:,}", f"{edges:,}", f"{1e3 * each:.1f}", f"{1e3 * floor:.1f}", f"{each / floor:.1f}")
+        with multiprocessing.get_context("spawn").Pool(1) as pool:  # its own process, for its own peak of memory
+            edges, each, floor, peak = pool.apply(_round_cost, (size,))
+        table.add_row(
+            f"{size:,}", f"{edges:,}", f"{1e3 * each:.1f}", f"{1e3 * floor:.1f}", f"{each / floor:.1f}",
+            f"{1e9 * each / edges:.0f}", f"{peak:.2f}",
+        )  # fmt: skip
     return table
+
+
+def _round_cost(size: int) -> tuple[int, float, float, float]:
+    """Edges, seconds a round and seconds to copy its variables (medians), and the peak of memory in GB."""
+    network = spatial(size)
+    session = InProcess().open(network, GTVMin(lam=0.1))
+    everyone = np.arange(size)
+    session.init(Turn(0, everyone, 0))
+    seconds = []
+    for count in range(1, 22):
+        began = time.perf_counter()
+        session.step(Turn(count, everyone, 0))
+        seconds.append(time.perf_counter() - began)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    state = session.states[0]
+    floor = float(np.median([_copy(state.u) + 2 * _copy(state.w) for _ in range(5)]))
+    return network.graph.edge_count, float(np.median(seconds)), floor, peak
 
 
 PATHS = [
@@ -285,7 +298,8 @@ def paths(cases: list[tuple[str, Callable[[], Network], GTVMin, float]], count: 
 
 
 def _copy(array: Any) -> float:
-    target = np.empty_like(array)
+    target = np.zeros_like(array)
+    target[:] = 1.0  # its pages are there before the clock starts
     began = time.perf_counter()
     np.copyto(target, array)
     return time.perf_counter() - began
@@ -300,7 +314,7 @@ def main() -> None:
     cases = CASES[LARGE:] if quick else CASES
     console.print(compare(cases))
     console.print(rivals(cases))
-    console.print(scaling([10_000] if quick else [10_000, 100_000]))
+    console.print(scaling([10_000] if quick else [10_000, 100_000, 1_000_000]))
     console.print(paths(PATHS[:3] if quick else PATHS))
 
 

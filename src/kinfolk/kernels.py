@@ -9,6 +9,7 @@ from numba import njit
 
 from kinfolk.typing import Floats, Ints
 
+REORDERED = {"reassoc", "contract", "nsz"}  # sums may be taken in any order; NaN stays NaN
 HUGE = 1e150  # a limit that is never met; times zero it is zero, unlike infinity
 ON_KINK = 1e-10  # a row this close to its kink, relative, is taken to be on it at first
 KINK_ROUNDING = 1e-14  # a row this close to its kink, relative, cannot be told from one on it
@@ -183,18 +184,33 @@ def add_flows(out: Floats, u: Floats, head: Ints, tail: Ints) -> None:
 # and the prox of the conjugate of λA_e φ shortens to the ball, clips to the box, or shrinks.
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath=REORDERED)
 def dual_step(
     u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
     shape: tuple[float, float, float], rho: float, flow: Floats,
 ) -> None:  # fmt: skip
-    """u_e <- u_e + ρ (prox at u_e + σ s_e (values_head − values_tail) − u_e), added to ``flow`` at the ends."""
-    v = np.empty(u.shape[1])
+    """u_e <- u_e + ρ (prox at u_e + σ s_e (values_head − values_tail) − u_e), added to ``flow`` at the ends.
+
+    To compute v twice is quicker than to keep it.
+    """
+    ball, box, bend = shape
     for e in range(len(u)):
-        i, j = head[e], tail[e]
-        factor = _dual_prox(v, u, values, e, i, j, sigma * scales[e], lam * weights[e], shape)
-        for k in range(len(v)):
-            new = u[e, k] + rho * (factor * v[k] - u[e, k])
+        i, j, step, limit = head[e], tail[e], sigma * scales[e], lam * weights[e]
+        factor, wall = 1.0, box * limit
+        if bend > 0.0:
+            factor = bend * limit / (bend * limit + step)
+        elif box == HUGE:
+            square = 0.0
+            for k in range(u.shape[1]):
+                v = u[e, k] + step * (values[i, k] - values[j, k])
+                square += v * v
+            if square > (ball * limit) ** 2:
+                factor = ball * limit / np.sqrt(square)
+        for k in range(u.shape[1]):
+            v = factor * (u[e, k] + step * (values[i, k] - values[j, k]))
+            if box < HUGE:
+                v = min(max(v, -wall), wall)
+            new = u[e, k] + rho * (v - u[e, k])
             u[e, k] = new
             flow[i, k] += new
             flow[j, k] -= new
