@@ -1,5 +1,9 @@
 """FedRelax: GTV minimisation, unmerged fits and the contract of scikit-learn are the oracles."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, RegressorMixin
@@ -351,3 +355,28 @@ def test_a_node_whose_fit_raises_is_named_and_nothing_is_lost(sites):
     np.testing.assert_array_equal(run.state.said, began.state.said)
     models[7] = Ridge()
     assert fit(network, FedRelax(models, lam=0.3), rounds=2, start=run).rounds == 2
+
+
+# ---------------------------------------------------------------------- real data
+
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.mark.parametrize(
+    ("example", "folder", "file", "options"),
+    [
+        ("hospitals", "heart_disease", "heart_disease.csv", ["--quick"]),
+        ("stations", "fmi_weather", "fmi_daily_2026.csv.gz", []),
+    ],
+)
+def test_examples_on_real_data(example, folder, file, options):
+    script = [sys.executable, str(Path(__file__).parents[1] / "examples" / f"{example}.py"), "--data"]
+    missing = subprocess.run([*script, "nowhere"], capture_output=True, text=True, check=False)
+    assert missing.returncode == 1
+    assert missing.stderr == f"Expected {file} in nowhere: name its folder with --data or KINFOLK_DATA.\n"
+    if not (SHARED / folder / file).exists():
+        pytest.skip(f"{file} is not here")
+    run = subprocess.run([*script, str(SHARED / folder), *options], capture_output=True, text=True, check=True)
+    assert all(way in run.stdout for way in ("alone", "one for all", "tailored"))
+    assert max(map(len, run.stdout.splitlines())) <= 80

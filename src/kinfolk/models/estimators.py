@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from sklearn import config_context
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.pipeline import Pipeline
@@ -18,6 +21,8 @@ from sklearn.utils.validation import has_fit_parameter
 from kinfolk.checks import InputError, LearningError
 from kinfolk.models.lessons import Lesson, Lessons, LocalModel
 from kinfolk.typing import Floats
+
+THREADS_FROM = 1_000  # rows
 
 
 @dataclass(frozen=True)
@@ -53,11 +58,12 @@ class Estimator:
         missing = [what for what in ("fit", "predict") if not hasattr(self.estimator, what)]
         if missing:
             raise InputError(f"Expected a model with fit and predict, got {name} without {missing[0]}.")
-        if self._weight_name() is None:
+        if self._weight_name is None:
             raise InputError(
                 f"Expected a model whose fit takes sample_weight, got {name}: wrap it as Resampled({name}(...))."
             )
 
+    @cached_property
     def _weight_name(self) -> str | None:
         """The name under which fit takes weights; a pipeline hands them to its last step."""
         model, prefix = self.estimator, ""
@@ -66,12 +72,20 @@ class Estimator:
             prefix += f"{step}__"
         return f"{prefix}sample_weight" if has_fit_parameter(model, "sample_weight") else None
 
+    @cached_property
+    def _seeds(self) -> list[str]:
+        """The names of seeds that are left open."""
+        parameters = self.estimator.get_params(deep=True) if hasattr(self.estimator, "get_params") else {}
+        return [name for name, value in parameters.items() if name.endswith("random_state") and value is None]
+
     def fit_nodes(self, lessons: Lessons) -> list[Any]:
         """One fit per node, in threads."""
         merged = self.merges and lessons.public.ndim == 2
-        return in_threads(lambda node: self._fit(lessons, int(node), merged), lessons.nodes)
+        bare = clone(self.estimator)
+        rows = lessons.said.shape[1] * (1.0 if merged else float(lessons.site.own_degrees.mean()))
+        return in_threads(lambda node: self._fit(bare, lessons, int(node), merged), lessons.nodes, rows)
 
-    def _fit(self, lessons: Lessons, node: int, merged: bool) -> Any:
+    def _fit(self, bare: Any, lessons: Lessons, node: int, merged: bool) -> Any:
         site, lesson = lessons.site, lessons.lesson(node, merged)
         if not len(lesson.weight):
             return None
@@ -79,8 +93,11 @@ class Estimator:
         if self.classifies and (y == y[0]).all():
             return OneClass(y[0])
         try:
-            seeded = _seeded(clone(self.estimator), lessons.seed(node))
-            return seeded.fit(X, y, **{str(self._weight_name()): weight})
+            seeded = _seeded(copy.deepcopy(bare), self._seeds, lambda: lessons.seed(node))
+            with config_context(
+                assume_finite=True, skip_parameter_validation=True
+            ):  # checked when the network was made
+                return seeded.fit(X, y, **{str(self._weight_name): weight})
         except Exception as error:  # whatever a model raises, the node is named and the run is kept
             what = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
             raise LearningError(f"Node {site.names[node]!r} could not be fitted ({what}).") from error
@@ -89,12 +106,12 @@ class Estimator:
         """Predictions, or probabilities, in threads."""
 
         def say(k: int) -> Floats:
-            if not self.classifies:
-                return np.asarray(fitted[k].predict(X[k]), dtype=np.float64)
-            assert classes is not None
-            return _probabilities(fitted[k], X[k], classes)
+            with config_context(assume_finite=True):
+                if classes is None or not self.classifies:
+                    return np.asarray(fitted[k].predict(X[k]), dtype=np.float64)
+                return _probabilities(fitted[k], X[k], classes)
 
-        return in_threads(say, range(len(fitted)))
+        return in_threads(say, range(len(fitted)), float(np.mean([len(rows) for rows in X])) if X else 0.0)
 
 
 @dataclass(frozen=True)
@@ -161,21 +178,22 @@ def as_local_model(model: Any) -> LocalModel:
     return model if isinstance(model, LocalModel) else Estimator(model)
 
 
-def in_threads(work: Callable[[Any], Any], items: Any) -> list[Any]:
-    """``work`` on every item, on all processors; trees and many other estimators let go of the interpreter's lock."""
+def in_threads(work: Callable[[Any], Any], items: Any, rows: float) -> list[Any]:
+    """``work`` on every item, on all processors if there are many ``rows`` to an item.
+
+    Trees and many other estimators let go of the interpreter's lock; for a few rows threads would only fight for it.
+    """
     items = list(items)
     count = min(os.cpu_count() or 1, len(items))
-    if count <= 1:
+    if count <= 1 or rows < THREADS_FROM:
         return [work(item) for item in items]
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(work, items))
 
 
-def _seeded(estimator: Any, seed: int) -> Any:
+def _seeded(estimator: Any, names: list[str], seed: Callable[[], int]) -> Any:
     """The estimator with a seed wherever it would draw one: the same run again gives the same models."""
-    parameters = estimator.get_params(deep=True) if hasattr(estimator, "get_params") else {}
-    open_ = {name: seed for name, value in parameters.items() if name.endswith("random_state") and value is None}
-    return estimator.set_params(**open_) if open_ else estimator
+    return estimator.set_params(**dict.fromkeys(names, seed())) if names else estimator
 
 
 def _row_per_class(lesson: Lesson, classes: Floats | None) -> Lesson:
