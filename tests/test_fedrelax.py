@@ -380,3 +380,11 @@ def test_examples_on_real_data(example, folder, file, options):
     run = subprocess.run([*script, str(SHARED / folder), *options], capture_output=True, text=True, check=True)
     assert all(way in run.stdout for way in ("alone", "one for all", "tailored"))
     assert max(map(len, run.stdout.splitlines())) <= 80
+
+
+def test_a_node_without_data_keeps_its_model_when_nobody_is_there():
+    network = Network(graphs.chain(2), [(X1, [0.0, 1.0, 2.0]), None], public=X1)
+    run = fit(
+        network, FedRelax(Ridge(), lam=1.0), rounds=3, stop=None, participation=lambda r: [0, 1] if r < 3 else [1]
+    )
+    assert np.isfinite(run.predict(X1, node=[1, 1, 1])).all()

@@ -158,9 +158,10 @@ class FedRelax:
         lessons = self._lessons(site, state, heard, kinds, turn)
         fitted, said, moved = (field.copy() for field in state)
         for kind, nodes in _by_kind(kinds, learners):
-            models = kind.fit_nodes(lessons(nodes))
-            taught = nodes[[model is not None for model in models]]
-            fitted[nodes] = _objects(models)
+            models = _objects(kind.fit_nodes(lessons(nodes)))
+            learnt = np.array([model is not None for model in models])
+            taught = nodes[learnt]  # who hears nothing and has no data keeps what it knew
+            fitted[taught] = models[learnt]
             said[taught] = self._label(site, kind, fitted, taught)
             moved[taught] = _mean_per_node((said[taught] - state.said[taught]) ** 2)
         moved[[model is None for model in fitted]] = 0.0
