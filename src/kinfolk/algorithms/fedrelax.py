@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -220,7 +220,8 @@ class FedRelax:
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """L_i, λ Σ_j A_ij δ(h_i, h_j), and how far what is said moves."""
         kinds = self._kinds(site)
-        lessons = self._lessons(site, state, inbox["said"], kinds, Turn(0, site.nodes, 0))(site.nodes)
+        forgetful = replace(self, recall=0)  # what is recalled is no part of the objective
+        lessons = forgetful._lessons(site, state, inbox["said"], kinds, Turn(0, site.nodes, 0))(site.nodes)
         common = site.public is not None and site.public.ndim == 2 and not kinds[0].classifies
         apart = _squared_apart(lessons) if common else self._apart_on_their_points(site, state, kinds, lessons)
         return {
