@@ -487,3 +487,19 @@ def test_convex_clustering_finds_planted_clusters_and_needs_no_matrix_per_node()
 def test_direct_needs_the_whole_network():
     with pytest.raises(InputError, match="Expected all nodes in one site for steps='direct'"):
         fit(difficult_network(), GTVMin(coupling=SquaredNorm(), steps="direct"), engine=InProcess(2))
+
+
+def test_any_parameters_can_be_certified():
+    network, algorithm = difficult_network(), GTVMin(lam=0.1)
+    run = fit(network, algorithm, stop=PRECISE)
+    best = run.certificate
+    u = algorithm.coupling.dual_prox(run.state.u, np.ones(len(run.state.u)), 0.1 * network.graph.weights)
+    again = algorithm.certificate_of(network, run.state.w_bar, u)
+    assert again.objective == pytest.approx(best.objective)
+    assert again.relative <= 1e-5
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 1e-1):
+        w = run.state.w_bar + size * rng.normal(size=run.state.w_bar.shape)
+        found = algorithm.certificate_of(network, w, np.zeros_like(u))
+        assert found.bound >= found.objective - best.objective
+        assert found.residual > again.residual

@@ -31,7 +31,7 @@ from kinfolk import kernels
 from kinfolk.algorithms.linear import LinearProgram, models_of, ratio, squares
 from kinfolk.bound import BoundLoss, BoundQuadratic
 from kinfolk.certify import Certificate, Problem, certify, scaled_conjugate
-from kinfolk.checks import AtLeast, InputError, Positive
+from kinfolk.checks import AtLeast, InputError, Positive, as_floats
 from kinfolk.couplings import Coupling, EuclideanNorm, SquaredNorm
 from kinfolk.direct import solve_quadratic
 from kinfolk.losses import Squared
@@ -403,6 +403,23 @@ class GTVMin(LinearProgram):
             return models
         everyone = site.bound(self.loss).pool(np.zeros(site.node_count, dtype=np.int64), 1)
         return models_of(self.loss, np.where(np.isnan(models.w), everyone.minimise(), models.w))
+
+    def certificate_of(self, network: Network, w: Any, u: Any) -> Certificate | None:
+        """How good any parameters (nodes, parameters) are, wherever they come from, given flows (edges, parameters).
+
+        The flows only help to prove it, after one step (1) that takes them into their domain: zeros are legal.
+
+        >>> import numpy as np
+        >>> from kinfolk import Network, fit, graphs
+        >>> network = Network(graphs.chain(2), [([[1.0]], [0.0]), ([[1.0]], [1.0])])
+        >>> GTVMin(lam=0.5).certificate_of(network, w=[[0.25], [0.75]], u=[[-0.5]]).bound < 1e-12
+        True
+        """
+        w, u = as_floats(w, "the parameters", 2), as_floats(u, "the flows", 2)
+        expected = (network.graph.node_count, w.shape[1]), (network.graph.edge_count, w.shape[1])
+        if (w.shape, u.shape) != expected:
+            raise InputError(f"Expected parameters and flows of shapes {expected}, got {w.shape} and {u.shape}.")
+        return self.certify(network.site, State(w, w, u, np.zeros(len(w))), {"eta": 1.0})
 
     def certify(self, site: Site, state: State, reply: Arrays) -> Certificate | None:
         """How far from the best answer this one can be; None where the losses are not convex and nobody can say."""
