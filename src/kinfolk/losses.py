@@ -97,6 +97,12 @@ class Loss(NodeLoss):
         """The local losses L_i for the data of some nodes."""
         return BoundLoss.of(self, data)
 
+    def models(self, w: Floats) -> Any:
+        """Linear models with these parameters."""
+        from kinfolk.models.linear import LinearModels
+
+        return LinearModels(w, self)
+
     def check_data(self, data: Data) -> None:
         """Refuse labels outside the range of the loss."""
         self.check_labels(data.y)

@@ -35,9 +35,9 @@ class NodeLoss(ABC):
     def check_data(self, data: Data) -> None:
         """Refuse samples that the loss cannot score."""
 
+    @abstractmethod
     def models(self, w: Floats) -> Any:
-        """The models with parameters w (nodes, parameters), as in ``kinfolk.program``, where they are not linear."""
-        raise NotImplementedError
+        """The models with parameters w (nodes, parameters), as in ``kinfolk.program``."""
 
 
 class BoundNodeLoss(ABC):

@@ -12,6 +12,7 @@ torch is imported when it is first needed: ``pip install "kinfolk[torch]"``.
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -350,20 +351,20 @@ class ModuleModels:
         return np.where(np.isnan(answer), np.nan, self.loss.scoring.error(answer, np.asarray(y)))
 
 
-class Scoring:
+class Scoring(ABC):
     """What predictions and labels are."""
 
+    @abstractmethod
     def check(self, outputs: int, y: Floats) -> None:
         """Refuse labels that a module with so many outputs cannot predict."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self, said: Any, y: Any) -> Any:
         """ℓ of every row, for tensors (nodes, rows, outputs) and (nodes, rows)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answer(self, said: Floats) -> Floats:
         """The prediction for every row of (rows, outputs)."""
-        raise NotImplementedError
 
     def probability(self, said: Floats) -> Floats:
         """The probabilities of the classes."""
@@ -371,9 +372,9 @@ class Scoring:
             "Expected a module scored by cross-entropy for probabilities, got squared errors: use predict."
         )
 
+    @abstractmethod
     def error(self, answer: Floats, y: Floats) -> Floats:
         """The error that a user looks at."""
-        raise NotImplementedError
 
 
 class Numbers(Scoring):

@@ -28,7 +28,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from kinfolk import kernels
-from kinfolk.algorithms.linear import LinearProgram, models_of, ratio, squares
+from kinfolk.algorithms.linear import LinearProgram, ratio, squares
 from kinfolk.bound import BoundLoss, BoundQuadratic
 from kinfolk.certify import Certificate, Problem, certify, scaled_conjugate
 from kinfolk.checks import AtLeast, InputError, Positive, as_floats
@@ -372,7 +372,7 @@ class GTVMin(LinearProgram):
     def models(self, site: Site, state: State) -> Models:
         """The parameters; NaN where nothing could be learnt."""
         reached = site.informed if self.lam > 0 else site.data.sizes > 0
-        return models_of(self.loss, np.where(reached[:, None], state.w_bar, np.nan))
+        return self.loss.models(np.where(reached[:, None], state.w_bar, np.nan))
 
     def finish(self, site: Site, state: State, reply: Arrays, effort: float) -> tuple[State, Outbox] | None:
         """Fuse and polish, where φ is a norm; each component of the graph keeps it only if its residual falls."""
@@ -402,7 +402,7 @@ class GTVMin(LinearProgram):
         if self.uninformed == "none" or not np.isnan(models.w).any():
             return models
         everyone = site.bound(self.loss).pool(np.zeros(site.node_count, dtype=np.int64), 1)
-        return models_of(self.loss, np.where(np.isnan(models.w), everyone.minimise(), models.w))
+        return self.loss.models(np.where(np.isnan(models.w), everyone.minimise(), models.w))
 
     def certificate_of(self, network: Network, w: Any, u: Any) -> Certificate | None:
         """How good any parameters (nodes, parameters) are, wherever they come from, given flows (edges, parameters).

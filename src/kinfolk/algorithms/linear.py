@@ -8,8 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kinfolk.checks import InputError
-from kinfolk.losses import Loss
-from kinfolk.models import LinearModels
 from kinfolk.network import Network
 from kinfolk.node_loss import NodeLoss
 from kinfolk.program import Arrays, Models
@@ -36,12 +34,7 @@ class LinearProgram:
 
     def models(self, site: Site, state: Any) -> Models:
         """The parameters as models."""
-        return models_of(self.loss, state.w)
-
-
-def models_of(loss: NodeLoss, w: Floats) -> Models:
-    """The models with parameters w (nodes, parameters): linear ones, unless the loss says otherwise."""
-    return LinearModels(w, loss) if isinstance(loss, Loss) else loss.models(w)
+        return self.loss.models(state.w)
 
 
 def squares(values: Floats) -> Floats:
