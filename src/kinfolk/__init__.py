@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kinfolk.network import Network
     from kinfolk.recovery import constant_above, found_clusters, guaranteed_recovery, variation_bound
     from kinfolk.run import Run, Tolerance, fit
+    from kinfolk.table import TableRun, learn, load, read_table
     from kinfolk.torch_loss import TorchLoss
 
 # Where each public name lives. Imported on first use, so that ``import kinfolk`` and ``kinfolk --help`` are quick.
@@ -68,6 +69,7 @@ _HOMES = {
     "network": ["Network"],
     "recovery": ["constant_above", "found_clusters", "guaranteed_recovery", "variation_bound"],
     "run": ["Run", "Tolerance", "fit"],
+    "table": ["TableRun", "learn", "load", "read_table"],
     "torch_loss": ["TorchLoss"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -173,14 +173,14 @@ def double_star(node_count: int, *, weak_link: float = 1.0) -> Graph:
     return Graph(node_count, ends[weights > 0], weights[weights > 0])
 
 
-def complete(node_count: int) -> Graph:
+def complete(node_count: int, names: Sequence[Hashable] | None = None) -> Graph:
     """Every pair joined.
 
     >>> complete(4).edge_count
     6
     """
     check_value("node_count", "complete", node_count, Annotated[int, AtLeast(1)])
-    return Graph(node_count, np.stack(np.triu_indices(node_count, k=1), axis=1))
+    return Graph(node_count, np.stack(np.triu_indices(node_count, k=1), axis=1), names=names)
 
 
 def edgeless(node_count: int, names: Sequence[Hashable] | None = None) -> Graph:

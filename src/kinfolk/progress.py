@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,19 +16,36 @@ class Bar:
     def __init__(self, title: str, total: int, enabled: bool) -> None:
         self.title, self.total, self.enabled = title, total, enabled
         self.began = time.perf_counter()
+        self.count = 0
         self.shown: Any = None
         self.task: Any = None
 
-    def update(self, count: int, row: Mapping[str, float]) -> None:
-        """Move to ``count``; ``row`` is the newest row of the history."""
+    def update(self, count: int, note: str = "") -> None:
+        """Move to ``count``."""
+        self.count = count
         if self.shown is None and self.enabled and time.perf_counter() - self.began > PATIENCE:
             self._show()
         if self.shown is not None:
-            self.shown.update(self.task, completed=count, note=f"residual {row['residual']:.1e}")
+            self.shown.update(self.task, completed=count, total=self.total, note=note)
+
+    def expect(self, more: int) -> None:
+        """There is more to do than was known."""
+        self.total += more
+
+    def advance(self, steps: int, note: str = "") -> None:
+        """Some more steps are done."""
+        self.update(self.count + steps, note)
 
     def _show(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         console = Console(stderr=True)
         self.enabled = console.is_terminal
@@ -40,6 +57,8 @@ class Bar:
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
         ]
         self.shown = Progress(*columns, console=console, transient=True)
         self.shown.start()

@@ -183,7 +183,7 @@ def fit(
             if row is None and not (done <= EARLY_ROUNDS or count % measure_every == 0 or done == rounds):
                 continue
             rows.append(_row(session, count, clock) if row is None else row)
-            bar.update(done, rows[-1])
+            bar.update(done, f"residual {rows[-1]['residual']:.1e}")
             for callback in callbacks:
                 callback(rows[-1])
             reason = _diverged(rows[-1]) or (None if stop is None else stop(rows[-1]))

@@ -86,7 +86,7 @@ def select_lam(
         for f, held_out in enumerate(_folds(network, over, folds, seed)):
             for k, (_, run) in enumerate(path(network.hold_out(held_out), algorithm, lams, **options)):
                 errors[-1 - k, f] = run.error()
-                bar.update(f * len(lams) + k + 1, {"residual": run.history["residual"].iloc[-1]})
+                bar.update(f * len(lams) + k + 1, f"residual {run.history['residual'].iloc[-1]:.1e}")
     if np.isnan(errors).all():
         raise InputError("Expected held-out nodes with neighbours that have data, got none: is the graph edgeless?")
     table = pandas.DataFrame(

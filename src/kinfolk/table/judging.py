@@ -1,0 +1,169 @@
+"""Judging: does learning together help, how much, how sure, and for whom not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas
+
+from kinfolk.checks import listing
+from kinfolk.graph import Graph
+from kinfolk.typing import Floats, Ints
+
+DRAWS = 2_000
+FEW_NODES = 20  # with fewer, rows are drawn anew rather than nodes
+INTERVAL = (2.5, 97.5)
+TITLES = {"alone": "every node alone", "pooled": "one model for all", "tailored": "tailored models"}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether learning together helps, in words and in numbers."""
+
+    text: str
+    verdict: str  # "helps", "no clear difference" or "does not help"
+    recommended: str  # "tailored", "alone" or "pooled"
+    against: str  # the better baseline on the test rows
+    gain: float  # per cent less error than it
+    low: float
+    high: float
+    helped: float  # per cent of nodes
+    hurt: float
+
+
+@dataclass(frozen=True, eq=False)
+class TestErrors:
+    """The errors of test rows, method by method, and whose they are."""
+
+    rows: dict[str, Floats]  # method -> (rows,)
+    owner: Ints  # (rows,)
+
+    __test__ = False  # for pytest: no test
+
+    def by_node(self, node_count: int) -> pandas.DataFrame:
+        """The mean error of every node and method; NaN without test rows."""
+        count = np.bincount(self.owner, minlength=node_count)
+        with np.errstate(invalid="ignore"):
+            return pandas.DataFrame(
+                {name: np.bincount(self.owner, loss, minlength=node_count) / count for name, loss in self.rows.items()}
+            )
+
+
+def interval(errors: TestErrors, graph: Graph, baseline: str, method: str, seed: int) -> tuple[float, float, float]:
+    """Per cent by which the mean error of a method is below that of a baseline, with a 95 % interval by bootstrap.
+
+    With many nodes, blocks of neighbouring nodes are drawn, since neighbours err alike; with few, these very nodes
+    are meant, and the rows of each are drawn anew.
+    """
+    nodes = errors.by_node(graph.node_count).dropna()
+    gain = 100 * (1 - float(nodes[method].mean()) / float(nodes[baseline].mean()))
+    rng = np.random.default_rng([seed, 7])
+    draw = _draw_blocks if len(nodes) >= FEW_NODES else _draw_rows
+    base, ours = draw(errors, graph, (baseline, method), rng)
+    low, high = np.percentile(100 * (1 - ours / base), INTERVAL)
+    return gain, float(low), float(high)
+
+
+def _draw_blocks(
+    errors: TestErrors, graph: Graph, methods: tuple[str, str], rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Sums of node errors over blocks of neighbours, drawn with replacement (draws,)."""
+    nodes = errors.by_node(graph.node_count)
+    known = nodes[methods[0]].notna().to_numpy()
+    block = np.unique(neighbourhoods(graph)[known], return_inverse=True)[1]
+    count = int(block.max()) + 1
+    drawn = rng.multinomial(count, np.full(count, 1 / count), size=DRAWS)
+    base, ours = (drawn @ np.bincount(block, nodes[name].to_numpy()[known]) for name in methods)
+    return base, ours
+
+
+def _draw_rows(
+    errors: TestErrors, graph: Graph, methods: tuple[str, str], rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Sums over nodes of the mean error of rows drawn with replacement within each (draws,)."""
+    base, ours = np.zeros(DRAWS), np.zeros(DRAWS)
+    for node in np.unique(errors.owner):
+        rows = np.flatnonzero(errors.owner == node)
+        drawn = rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows)), size=DRAWS) / len(rows)
+        base += drawn @ errors.rows[methods[0]][rows]
+        ours += drawn @ errors.rows[methods[1]][rows]
+    return base, ours
+
+
+def neighbourhoods(graph: Graph) -> Ints:
+    """Blocks of neighbouring nodes, each of at most √n / 2 nodes, grown along edges.
+
+    >>> from kinfolk import graphs
+    >>> neighbourhoods(graphs.chain(16))
+    array([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7])
+    """
+    most = max(1, round(np.sqrt(graph.node_count) / 2))
+    adjacency = graph.to_sparse()
+    block = np.full(graph.node_count, -1)
+    count = 0
+    for start in range(graph.node_count):
+        if block[start] >= 0:
+            continue
+        queue, size = [start], 0
+        while queue and size < most:
+            node = queue.pop(0)
+            if block[node] >= 0:
+                continue
+            block[node], size = count, size + 1
+            near = adjacency.indices[adjacency.indptr[node] : adjacency.indptr[node + 1]]
+            queue += [int(k) for k in near if block[k] < 0]
+        count += 1
+    return block.astype(np.int64)
+
+
+def judge(errors: TestErrors, graph: Graph, recommended: str, unaided: bool, seed: int) -> Judgement:
+    """Compare tailored models with the better baseline; ``unaided``: tested nodes have rows to learn alone from."""
+    nodes = errors.by_node(graph.node_count).dropna()
+    baselines = ["alone", "pooled"] if unaided else ["pooled"]
+    against = min(baselines, key=lambda name: float(nodes[name].mean()))
+    gain, low, high = interval(errors, graph, against, "tailored", seed)
+    helped = 100 * float((nodes["tailored"] < nodes[against]).mean())
+    hurt = 100 * float((nodes["tailored"] > nodes[against]).mean())
+    verdict = "helps" if low > 0 else "does not help" if high < 0 else "no clear difference"
+    text = _words(verdict, against, (gain, low, high), (helped, hurt), recommended, unaided)
+    text += _of_control(errors, graph, against, gain, low, seed) + _not_for(nodes, against, graph, verdict)
+    return Judgement(text, verdict, recommended, against, gain, low, high, helped, hurt)
+
+
+def _words(
+    verdict: str,
+    against: str,
+    gain: tuple[float, float, float],
+    nodes: tuple[float, float],
+    recommended: str,
+    unaided: bool,
+) -> str:
+    """The first sentences: the verdict, the figures, and what to do."""
+    best = f"{TITLES[against]}, the better baseline" if unaided else TITLES[against]
+    sure = f"(95 % interval {gain[1]:.0f} to {gain[2]:.0f} %)"
+    share = f"{nodes[0]:.0f} % of the nodes are better off, {nodes[1]:.0f} % worse."
+    if verdict == "helps":
+        return f"Learning together helps here: {gain[0]:.0f} % less error than {best} {sure}. {share}"
+    advice = f" Recommended, by the training rows alone: {TITLES[recommended]}."
+    if verdict == "does not help":
+        return f"Learning together does not help here: {-gain[0]:.0f} % more error than {best} {sure}. {share}{advice}"
+    signed = f"{abs(gain[0]):.1f} % {'less' if gain[0] >= 0 else 'more'} error"
+    return f"No clear difference: learning together has {signed} than {best} {sure}. {share}{advice}"
+
+
+def _of_control(errors: TestErrors, graph: Graph, against: str, gain: float, low: float, seed: int) -> str:
+    if "control" not in errors.rows or low <= 0:
+        return ""
+    by_chance = interval(errors, graph, against, "control", seed)[0]
+    if by_chance < gain / 2:
+        return f" It is the graph that helps: with neighbours drawn at random the error is {-by_chance:+.0f} %."
+    return f" But neighbours drawn at random lower it by {by_chance:.0f} %: which graph it is matters little."
+
+
+def _not_for(nodes: pandas.DataFrame, against: str, graph: Graph, verdict: str) -> str:
+    """Who loses most, where learning together helps on the whole."""
+    lost = (nodes["tailored"] - nodes[against])[nodes["tailored"] > nodes[against]].sort_values(ascending=False)
+    if verdict != "helps" or lost.empty:
+        return ""
+    return f" Not for {listing(graph.names[k] for k in lost.index)}."
