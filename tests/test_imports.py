@@ -13,7 +13,7 @@ ORDER = [
     "typing", "checks", "graph", "graphs", "data", "public", "network", "kernels", "site", "node_loss", "bound",
     "losses", "torch_loss", "couplings", "models", "program", "certify", "recovery", "direct", "polish", "algorithms",
     "similarity", "engines",
-    "progress", "run", "selection", "datasets", "experiments", "testing", "table", "report", "demo", "cli",
+    "progress", "run", "selection", "datasets", "experiments", "testing", "table", "report", "cli",
 ]  # fmt: skip
 
 

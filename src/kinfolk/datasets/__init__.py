@@ -11,8 +11,10 @@ from kinfolk.datasets.synthetic import (
     mixture_regression,
     star_regression,
 )
+from kinfolk.datasets.tables import TABLES, NamedTable, named_table
 
 __all__ = [
-    "Dataset", "Digits", "Mixture", "Synthetic", "block_regression", "chain_regression", "clustered_regression",
-    "load_mnist", "load_us_counties", "mixture_regression", "star_regression",
+    "TABLES", "Dataset", "Digits", "Mixture", "NamedTable", "Synthetic", "block_regression", "chain_regression",
+    "clustered_regression",
+    "load_mnist", "load_us_counties", "mixture_regression", "named_table", "star_regression",
 ]  # fmt: skip

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 def write_page(run: TableRun, path: Path) -> Path:
     """Write the page."""
-    raise NotImplementedError
+    path.write_text(run.judgement.text)
+    return path
 
 
 def notebook_html(run: TableRun) -> str:

@@ -21,17 +21,18 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from kinfolk import graphs, public
-from kinfolk.algorithms import GTVMin, Local
+from kinfolk import graphs
+from kinfolk.algorithms import IFCA, GTVMin, Local, Uniform
 from kinfolk.algorithms.fedrelax import FedRelax
 from kinfolk.checks import InputError
 from kinfolk.couplings import Coupling, EuclideanNorm, SquaredNorm
 from kinfolk.data import Data
 from kinfolk.losses import Logistic, Loss, Squared
-from kinfolk.models.local import FittedModels
+from kinfolk.models.least_squares import LinearModel
+from kinfolk.models.linear import LinearModels
 from kinfolk.network import Network
 from kinfolk.run import Run, Tolerance, fit
 from kinfolk.selection import path
@@ -44,8 +45,9 @@ NO_RIDGE = 1e-8
 SMOOTH_STRENGTHS = tuple(float(part) for part in 10.0 ** np.arange(-3, 2.1, 0.5))
 NORM_STRENGTHS = tuple(float(part) for part in 10.0 ** np.arange(-2, 1.1, 0.375))
 RELAX_STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+ANY_STRENGTHS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1))
 RELAX_ROUNDS = 8  # models that are no linear ones rarely come to rest
-PUBLIC_POINTS = 100
+IFCA_ROUNDS, IFCA_STARTS = 300, 5
 
 
 class Fit(NamedTuple):
@@ -66,14 +68,16 @@ class Candidate:
     strengths: tuple[float, ...]
     algorithm: Callable[[float], Any]
     rounds: int = 1_000
+    along: bool = True  # whether each strength starts from the one before
+
+    @property
+    def key(self) -> str:
+        """What tells its work from that of other candidates."""
+        return f"{self.role} {self.title} {self.strengths}"
 
     def fits(self, network: Network, strengths: Sequence[float], accuracy: float) -> Iterator[Fit]:
         """What is learnt with each strength, from the smallest up; neighbours' λ along a path, each from the last."""
-        runs = (
-            self._path(network, strengths, accuracy)
-            if self.role in ("tailored", "control")
-            else self._apart(network, strengths)
-        )
+        runs = self._runs(network, sorted(strengths), accuracy)
         while True:
             began = time.perf_counter()
             try:
@@ -83,13 +87,14 @@ class Candidate:
             models = Shared(run.models) if self.role == "pooled" else run.models
             yield Fit(strength, models, run, time.perf_counter() - began)
 
-    def _path(self, network: Network, strengths: Sequence[float], accuracy: float) -> Iterator[tuple[float, Run]]:
+    def _runs(self, network: Network, strengths: Sequence[float], accuracy: float) -> Iterator[tuple[float, Run]]:
+        if self.role in ("alone", "pooled"):
+            where = merged(network) if self.role == "pooled" else network
+            return ((each, fit(where, self.algorithm(each), rounds=0, progress=False)) for each in strengths)
         options: dict[str, Any] = {"rounds": self.rounds, "stop": Tolerance(accuracy), "measure_every": 20}
-        return path(network, self.algorithm(strengths[0]), strengths, progress=False, **options)
-
-    def _apart(self, network: Network, strengths: Sequence[float]) -> Iterator[tuple[float, Run]]:
-        where = merged(network) if self.role == "pooled" else network
-        return ((each, fit(where, self.algorithm(each), rounds=0, progress=False)) for each in sorted(strengths))
+        if self.along:
+            return path(network, self.algorithm(strengths[0]), strengths, progress=False, **options)
+        return ((each, fit(network, self.algorithm(each), progress=False, **options)) for each in strengths)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +126,7 @@ def say(models: Any, target: Target, X: Floats, node: Ints) -> Floats:
         return np.asarray(models.predict(X, node))
     said = np.asarray(models.predict_proba(X, node))
     known = getattr(models, "models", models)
-    classes = known.classes if isinstance(known, FittedModels) else np.arange(2.0)
+    classes = np.arange(2.0) if isinstance(known, LinearModels) else np.asarray(known.classes)
     out = np.zeros((len(X), len(target.classes)))
     out[:, classes.astype(np.int64)] = said
     return np.where(np.isnan(said[:, :1]), np.nan, out)
@@ -132,60 +137,29 @@ def say(models: Any, target: Target, X: Floats, node: Ints) -> Floats:
 
 @dataclass(frozen=True)
 class Linear:
-    """Linear models, or logistic ones: alone and pooled with a ridge term that is chosen, together by GTVMin."""
+    """Linear models, or logistic ones: alone and pooled with a ridge term that is chosen."""
 
     loss: Loss
     ridges: tuple[float, ...]
 
-    def network(self, network: Network, seed: int) -> Network:
-        """The network as it is: parameters are exchanged, no predictions."""
-        return network
-
     def baselines(self) -> tuple[Candidate, Candidate]:
         """One model for all, and every node alone."""
+        return _baselines(self.ridges, lambda ridge: Local(replace(self.loss, ridge=ridge)))
 
-        def algorithm(ridge: float) -> Local:
-            return Local(replace(self.loss, ridge=ridge))
-
-        return (
-            Candidate("pooled", "one model for all", self.ridges, algorithm),
-            Candidate("alone", "every node alone", self.ridges, algorithm),
-        )
+    def check(self, method: str) -> None:
+        """Refuse a method that is not known, before any work."""
+        if method not in LINEAR_METHODS:
+            from_file(method, "a method", [*LINEAR_METHODS])
 
     def tailored(self, method: str, network: Network, pooled: Fit) -> list[Candidate]:
-        """GTV minimisation whose λ leads from models learnt alone to the pooled one."""
-        couplings = COUPLINGS.get(method)
-        if couplings is None:
-            if method == "fedrelax":
-                return self._as_estimator().tailored(method, network, pooled)
-            raise InputError(_no_such_method(method, "linear models", [*COUPLINGS, "fedrelax"]))
-        ridge = pooled.strength / network.graph.node_count  # one for each node: λ = ∞ gives the pooled model
-        loss = replace(self.loss, ridge=ridge)
-        return [
-            Candidate(
-                "tailored",
-                f"tailored: GTVMin, φ = {name}",
-                tuple(part * scale for part in parts),
-                lambda lam, coupling=coupling: GTVMin(loss, coupling, lam),
-            )
-            for name, coupling, parts, scale in (self._scaled(each, loss, network, pooled) for each in couplings)
-        ]
-
-    def _scaled(
-        self, coupling: Coupling, loss: Loss, network: Network, pooled: Fit
-    ) -> tuple[str, Coupling, Any, float]:
-        """The λ at which a coupling weighs as much as the data of a typical node."""
-        bound, degree = network.site.bound(loss), float(network.graph.weighted_degrees.mean()) or 1.0
-        known = bound.has_data
-        if isinstance(coupling, SquaredNorm):
-            return "½‖·‖²", coupling, SMOOTH_STRENGTHS, float(np.median(bound.trace[known])) / bound.width / degree
-        pull = np.linalg.norm(
-            bound.gradient(np.broadcast_to(pooled.run.models.w, (len(known), bound.width)).copy()), axis=1
-        )
-        return "‖·‖₂", coupling, NORM_STRENGTHS, float(np.median(pull[known])) / degree
-
-    def _as_estimator(self) -> Estimators:
-        return Estimators(Ridge() if isinstance(self.loss, Squared) else LogisticRegression(max_iter=1_000))
+        """A method by name, or from a file: a function from a loss to an algorithm with a λ."""
+        # One ridge term for each node adds up to that of the pooled model, which is where λ = ∞ leads.
+        loss = replace(self.loss, ridge=pooled.strength / network.graph.node_count)
+        if method in LINEAR_METHODS:
+            return LINEAR_METHODS[method](loss, network, pooled)
+        make = from_file(method, "a method", [*LINEAR_METHODS])
+        strengths = tuple(part / degree(network) for part in ANY_STRENGTHS)
+        return [Candidate("tailored", f"tailored: {method}", strengths, lambda lam: replace(make(loss), lam=lam))]
 
 
 @dataclass(frozen=True)
@@ -194,47 +168,98 @@ class Estimators:
 
     estimator: Any
 
-    def network(self, network: Network, seed: int) -> Network:
-        """The network with public points on which neighbours compare predictions."""
-        return network.with_public(public.like_the_data(network, PUBLIC_POINTS, seed=seed))
-
     def baselines(self) -> tuple[Candidate, Candidate]:
         """One model for all, and every node alone."""
+        return _baselines((0.0,), lambda _: FedRelax(self.estimator, 0.0))
 
-        def algorithm(_: float) -> FedRelax:
-            return FedRelax(self.estimator, 0.0)
-
-        return (
-            Candidate("pooled", "one model for all", (0.0,), algorithm),
-            Candidate("alone", "every node alone", (0.0,), algorithm),
-        )
+    def check(self, method: str) -> None:
+        """Refuse a method that is not known, before any work."""
+        if method not in ("auto", "fedrelax"):
+            from_file(method, f"a method for {type(self.estimator).__name__}", ["fedrelax"])
 
     def tailored(self, method: str, network: Network, pooled: Fit) -> list[Candidate]:
-        """FedRelax, with λ in units of the mean degree."""
-        if method not in ("auto", "fedrelax"):
-            raise InputError(_no_such_method(method, f"{type(self.estimator).__name__} models", ["auto", "fedrelax"]))
-        degree = float(network.graph.weighted_degrees.mean()) or 1.0
+        """FedRelax, or a function from a file, from an estimator to an algorithm with a λ."""
+        if method in ("auto", "fedrelax"):
+            return [_fedrelax(self.estimator, network)]
+        make = from_file(method, "a method", ["fedrelax"])
+        strengths = tuple(part / degree(network) for part in ANY_STRENGTHS)
         return [
-            Candidate(
-                "tailored",
-                "tailored: FedRelax",
-                tuple(part / degree for part in RELAX_STRENGTHS),
-                lambda lam: FedRelax(self.estimator, lam),
-                rounds=RELAX_ROUNDS,
-            )
+            Candidate("tailored", f"tailored: {method}", strengths, lambda lam: replace(make(self.estimator), lam=lam))
         ]
 
 
 Family = Linear | Estimators
-COUPLINGS: dict[str, tuple[Coupling, ...]] = {
-    "auto": (SquaredNorm(), EuclideanNorm()),
-    "gtvmin": (EuclideanNorm(),),
-    "gtvmin-smooth": (SquaredNorm(),),
+
+
+def _baselines(strengths: tuple[float, ...], algorithm: Callable[[float], Any]) -> tuple[Candidate, Candidate]:
+    return (
+        Candidate("pooled", "one model for all", strengths, algorithm),
+        Candidate("alone", "every node alone", strengths, algorithm),
+    )
+
+
+def degree(network: Network) -> float:
+    """The mean weighted degree: what λ is measured in."""
+    return float(network.graph.weighted_degrees.mean()) or 1.0
+
+
+# ---------------------------------------------------------------------- methods
+
+
+def _smooth(loss: Loss, network: Network, pooled: Fit) -> list[Candidate]:
+    """Neighbours become similar; λ in units of the curvature of a typical node's loss."""
+    bound = network.site.bound(loss)
+    scale = float(np.median(bound.trace[bound.has_data])) / bound.width / degree(network)
+    return [_gtvmin("½‖·‖²", loss, SquaredNorm(), [part * scale for part in SMOOTH_STRENGTHS])]
+
+
+def _clusters(loss: Loss, network: Network, pooled: Fit) -> list[Candidate]:
+    """Neighbours become equal; λ in units of the pull of a typical node's data on the pooled model."""
+    bound = network.site.bound(loss)
+    w = np.repeat(pooled.run.models.w, network.graph.node_count, axis=0)
+    pull = np.linalg.norm(bound.gradient(w), axis=1)[bound.has_data]
+    scale = float(np.median(pull)) / degree(network)
+    return [_gtvmin("‖·‖₂", loss, EuclideanNorm(), [part * scale for part in NORM_STRENGTHS])]
+
+
+def _gtvmin(name: str, loss: Loss, coupling: Coupling, lams: Sequence[float]) -> Candidate:
+    return Candidate("tailored", f"tailored: GTVMin, φ = {name}", tuple(lams), lambda lam: GTVMin(loss, coupling, lam))
+
+
+def _relaxed(loss: Loss, network: Network, pooled: Fit) -> list[Candidate]:
+    """FedRelax with the estimator that minimises the same loss."""
+    if isinstance(loss, Squared):
+        return [_fedrelax(LinearModel(ridge=loss.ridge, intercept=True), network)]
+    return [_fedrelax(LogisticRegression(C=1 / max(loss.ridge, NO_RIDGE), max_iter=1_000), network)]
+
+
+def _fedrelax(model: Any, network: Network) -> Candidate:
+    lams = tuple(part / degree(network) for part in RELAX_STRENGTHS)
+    return Candidate("tailored", "tailored: FedRelax", lams, lambda lam: FedRelax(model, lam), rounds=RELAX_ROUNDS)
+
+
+def _ifca(loss: Loss, network: Network, pooled: Fit) -> list[Candidate]:
+    """Clusters without a graph; the strength is their number."""
+
+    def algorithm(count: float) -> IFCA:
+        return IFCA(loss, model_count=int(count), initial=Uniform(-1.0, 1.0), starts=IFCA_STARTS)
+
+    counts = tuple(float(k) for k in range(2, min(6, network.graph.node_count)))
+    return [
+        Candidate("tailored", "tailored: IFCA, no graph", counts or (1.0,), algorithm, rounds=IFCA_ROUNDS, along=False)
+    ]
+
+
+LINEAR_METHODS: dict[str, Callable[[Loss, Network, Fit], list[Candidate]]] = {
+    "auto": lambda *problem: _smooth(*problem) + _clusters(*problem),
+    "gtvmin": _clusters,
+    "gtvmin-smooth": _smooth,
+    "fedrelax": _relaxed,
+    "ifca": _ifca,
 }
 
 
-def _no_such_method(method: str, models: str, known: list[str]) -> str:
-    return f"Expected a method for {models}, one of {', '.join(known)}, or file.py:Name, got {method!r}."
+# ---------------------------------------------------------------------- models by name
 
 
 def _linear(target: Target, ridges: tuple[float, ...]) -> Family:
@@ -265,7 +290,7 @@ def family_of(model: Any, target: Target) -> Family:
     """The family of a model: by name, from a file, or an estimator itself."""
     if isinstance(model, str) and model in MODELS:
         return MODELS[model](target)
-    estimator = from_file(model, "a model") if isinstance(model, str) else model
+    estimator = from_file(model, "a model", [*MODELS]) if isinstance(model, str) else model
     estimator = estimator() if isinstance(estimator, type) else estimator
     if not hasattr(estimator, "fit") and not hasattr(estimator, "fit_nodes"):
         raise InputError(
@@ -279,11 +304,11 @@ def family_of(model: Any, target: Target) -> Family:
     return Estimators(estimator)
 
 
-def from_file(place: str, what: str) -> Any:
+def from_file(place: str, what: str, known: list[str]) -> Any:
     """An object from ``file.py:Name``, in a file of the user's own."""
     file, _, name = place.rpartition(":")
     if not file.endswith(".py"):
-        raise InputError(f"Expected {what} by name ({', '.join(MODELS)}) or as file.py:Name, got {place!r}.")
+        raise InputError(f"Expected {what}, one of {', '.join(known)}, or file.py:Name, got {place!r}.")
     source = Path(file)
     if not source.is_file():
         raise InputError(f"Expected {what} in {file!r}, found no such file.")

@@ -1,4 +1,4 @@
-"""Choosing: λ, the ridge term and the method, by cross-validation inside the training rows; and what each node takes."""
+"""Choosing: λ, the ridge term, the method and what each node takes, by cross-validation inside the training rows."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kinfolk import public
 from kinfolk.data import Data
 from kinfolk.network import Network
 from kinfolk.progress import Bar
-from kinfolk.table.candidates import Candidate, Family, say
+from kinfolk.table.candidates import Candidate, say
 from kinfolk.table.columns import Target
 from kinfolk.table.kin import Kinship
 from kinfolk.table.splits import Fold
 from kinfolk.typing import Bools, Floats, Ints
 
+PUBLIC_POINTS = 100
 ROUGH = 1e-4  # how exactly candidates are fitted that are only compared
 Arrays = dict[str, Any]
 
@@ -51,12 +53,11 @@ class Training:
     folds: Sequence[Fold]
     seed: int
 
-    def network(self, family: Family, rows: Any = slice(None), rewire: Callable[[Any], Any] | None = None) -> Network:
-        """The network of some rows; ``rewire`` changes its graph, as for the control."""
+    def network(self, rows: Any = slice(None)) -> Network:
+        """The network of some rows, with public points for methods that compare predictions."""
         data = Data.from_rows(self.X[rows], self.y[rows], self.owner[rows], len(self.names))
-        graph = self.kinship.graph(data, self.target)
-        graph = graph if rewire is None else rewire(graph)
-        return family.network(Network(graph, data, features=self.features), self.seed)
+        network = Network(self.kinship.graph(data, self.target), data, features=self.features)
+        return network.with_public(public.like_the_data(network, PUBLIC_POINTS, seed=self.seed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,7 @@ def validate(
     journal: Journal,
     bar: Bar,
 ) -> Validation:
-    """Predict every fold from the others with all strengths; where a node has no model, the loss is the ``fallback``."""
+    """Predict every fold from the others with all strengths; a node without a model has the ``fallback`` loss."""
     strengths = sorted(candidate.strengths)
     losses = np.full((len(strengths), len(training.y)), np.nan, dtype=np.float32)
     errors = np.empty((len(strengths), len(training.folds)))
@@ -104,7 +105,7 @@ def validate(
                 bar.advance(1, candidate.title)
             return {"loss": loss}
 
-        found = journal.kept(f"{candidate.title} {f}", made)["loss"]
+        found = journal.kept(f"{candidate.key} {f}", made)["loss"]
         own[rows] = ~np.isnan(found[0])
         if fallback is not None:
             found = np.where(np.isnan(found), fallback[rows], found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -166,8 +167,8 @@ def _is_number(column: pandas.Series, name: str) -> bool:
     if wrong.any():
         first = known[wrong].iloc[0]
         raise InputError(
-            f"Expected numbers in column {name!r}, got {first!r} and the like in {wrong.sum():,} of {len(known):,} rows: "
-            "mend these, or say that the column is categorical."
+            f"Expected numbers in column {name!r}, got {first!r} and the like in {wrong.sum():,} of {len(known):,} "
+            "rows: mend these, or say that the column is categorical."
         )
     return True
 
@@ -180,10 +181,10 @@ def _names_rows(column: pandas.Series) -> bool:
 def as_times(column: pandas.Series) -> Floats:
     """Dates as seconds, numbers as they are; NaN where missing."""
     if pandas.api.types.is_numeric_dtype(column):
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     times = pandas.to_datetime(column, errors="coerce", format="ISO8601", utc=True)
     seconds = (times - pandas.Timestamp(0, tz="UTC")).dt.total_seconds()
-    return seconds.to_numpy(dtype=np.float64)
+    return np.asarray(seconds, dtype=np.float64)
 
 
 class Calendar(TransformerMixin, BaseEstimator):
@@ -276,6 +277,13 @@ def plain(table: pandas.DataFrame, columns: Columns) -> pandas.DataFrame:
     return pandas.DataFrame(out, index=table.index, columns=list(columns.features))
 
 
+def encode(encoder: ColumnTransformer, table: pandas.DataFrame, columns: Columns) -> Floats:
+    """The features of a table as numbers (rows, numbers); a category never seen before is like a rare one, or none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
+        return np.asarray(encoder.transform(plain(table, columns)), dtype=np.float64)
+
+
 def node_names(table: pandas.DataFrame, node: str) -> Any:
     """The node of every row, as text: the same in any kind of file."""
     return table[node].map(str).to_numpy(dtype=object)
@@ -307,8 +315,8 @@ class Target:
         if wrong.any() or np.isinf(read).any():
             shown = known[wrong].iloc[0] if wrong.any() else np.inf
             raise InputError(
-                f"Expected numbers in the target column {column.name!r}, got {shown!r} and the like: mend these rows, or say "
-                "that the task is classification."
+                f"Expected numbers in the target column {column.name!r}, got {shown!r} and the like: mend these rows, "
+                "or say that the task is classification."
             )
         values = read.to_numpy(dtype=np.float64)
         spread = float(values.std())

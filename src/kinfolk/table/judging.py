@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas
 
 from kinfolk.checks import listing
 from kinfolk.graph import Graph
+from kinfolk.table.columns import Target
 from kinfolk.typing import Floats, Ints
 
 DRAWS = 2_000
@@ -33,13 +35,12 @@ class Judgement:
 
 
 @dataclass(frozen=True, eq=False)
-class TestErrors:
+class HeldOutErrors:
     """The errors of test rows, method by method, and whose they are."""
 
     rows: dict[str, Floats]  # method -> (rows,)
     owner: Ints  # (rows,)
-
-    __test__ = False  # for pytest: no test
+    target: Target  # says in which units errors are shown
 
     def by_node(self, node_count: int) -> pandas.DataFrame:
         """The mean error of every node and method; NaN without test rows."""
@@ -49,37 +50,41 @@ class TestErrors:
                 {name: np.bincount(self.owner, loss, minlength=node_count) / count for name, loss in self.rows.items()}
             )
 
+    def less(self, loss: Any, reference: Any) -> Any:
+        """Per cent by which an error is below another, both as they are shown."""
+        return 100 * (1 - self.target.shown(loss) / self.target.shown(reference))
 
-def interval(errors: TestErrors, graph: Graph, baseline: str, method: str, seed: int) -> tuple[float, float, float]:
+
+def interval(errors: HeldOutErrors, graph: Graph, baseline: str, method: str, seed: int) -> tuple[float, float, float]:
     """Per cent by which the mean error of a method is below that of a baseline, with a 95 % interval by bootstrap.
 
     With many nodes, blocks of neighbouring nodes are drawn, since neighbours err alike; with few, these very nodes
     are meant, and the rows of each are drawn anew.
     """
     nodes = errors.by_node(graph.node_count).dropna()
-    gain = 100 * (1 - float(nodes[method].mean()) / float(nodes[baseline].mean()))
+    gain = errors.less(nodes[method].to_numpy().mean(), nodes[baseline].to_numpy().mean())
     rng = np.random.default_rng([seed, 7])
     draw = _draw_blocks if len(nodes) >= FEW_NODES else _draw_rows
     base, ours = draw(errors, graph, (baseline, method), rng)
-    low, high = np.percentile(100 * (1 - ours / base), INTERVAL)
-    return gain, float(low), float(high)
+    low, high = np.percentile(errors.less(ours, base), INTERVAL)
+    return float(gain), float(low), float(high)
 
 
 def _draw_blocks(
-    errors: TestErrors, graph: Graph, methods: tuple[str, str], rng: np.random.Generator
+    errors: HeldOutErrors, graph: Graph, methods: tuple[str, str], rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """Sums of node errors over blocks of neighbours, drawn with replacement (draws,)."""
     nodes = errors.by_node(graph.node_count)
     known = nodes[methods[0]].notna().to_numpy()
     block = np.unique(neighbourhoods(graph)[known], return_inverse=True)[1]
     count = int(block.max()) + 1
-    drawn = rng.multinomial(count, np.full(count, 1 / count), size=DRAWS)
-    base, ours = (drawn @ np.bincount(block, nodes[name].to_numpy()[known]) for name in methods)
-    return base, ours
+    drawn = rng.multinomial(count, np.full(count, 1 / count), size=DRAWS).astype(np.float64)
+    base, ours = (np.bincount(block, nodes[name].to_numpy()[known]) for name in methods)
+    return drawn @ base, drawn @ ours
 
 
 def _draw_rows(
-    errors: TestErrors, graph: Graph, methods: tuple[str, str], rng: np.random.Generator
+    errors: HeldOutErrors, graph: Graph, methods: tuple[str, str], rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """Sums over nodes of the mean error of rows drawn with replacement within each (draws,)."""
     base, ours = np.zeros(DRAWS), np.zeros(DRAWS)
@@ -117,11 +122,11 @@ def neighbourhoods(graph: Graph) -> Ints:
     return block.astype(np.int64)
 
 
-def judge(errors: TestErrors, graph: Graph, recommended: str, unaided: bool, seed: int) -> Judgement:
+def judge(errors: HeldOutErrors, graph: Graph, recommended: str, unaided: bool, seed: int) -> Judgement:
     """Compare tailored models with the better baseline; ``unaided``: tested nodes have rows to learn alone from."""
     nodes = errors.by_node(graph.node_count).dropna()
     baselines = ["alone", "pooled"] if unaided else ["pooled"]
-    against = min(baselines, key=lambda name: float(nodes[name].mean()))
+    against = min(baselines, key=lambda name: nodes[name].to_numpy().mean())
     gain, low, high = interval(errors, graph, against, "tailored", seed)
     helped = 100 * float((nodes["tailored"] < nodes[against]).mean())
     hurt = 100 * float((nodes["tailored"] > nodes[against]).mean())
@@ -141,24 +146,33 @@ def _words(
 ) -> str:
     """The first sentences: the verdict, the figures, and what to do."""
     best = f"{TITLES[against]}, the better baseline" if unaided else TITLES[against]
-    sure = f"(95 % interval {gain[1]:.0f} to {gain[2]:.0f} %)"
+    sure = f"(95 % interval {percent(gain[1])} to {percent(gain[2])} %)"
     share = f"{nodes[0]:.0f} % of the nodes are better off, {nodes[1]:.0f} % worse."
     if verdict == "helps":
-        return f"Learning together helps here: {gain[0]:.0f} % less error than {best} {sure}. {share}"
+        return f"Learning together helps here: {percent(gain[0])} % less error than {best} {sure}. {share}"
     advice = f" Recommended, by the training rows alone: {TITLES[recommended]}."
     if verdict == "does not help":
-        return f"Learning together does not help here: {-gain[0]:.0f} % more error than {best} {sure}. {share}{advice}"
-    signed = f"{abs(gain[0]):.1f} % {'less' if gain[0] >= 0 else 'more'} error"
+        return f"Learning together does not help here: {percent(-gain[0])} % more error than {best} {sure}. {share}{advice}"
+    signed = f"{percent(abs(gain[0]))} % {'less' if gain[0] >= 0 else 'more'} error"
     return f"No clear difference: learning together has {signed} than {best} {sure}. {share}{advice}"
 
 
-def _of_control(errors: TestErrors, graph: Graph, against: str, gain: float, low: float, seed: int) -> str:
+def percent(value: float) -> str:
+    """A share in per cent, with a decimal where it is small.
+
+    >>> percent(12.34), percent(3.21), percent(-0.01)
+    ('12', '3.2', '0.0')
+    """
+    return f"{value:.0f}" if abs(value) >= 10 else f"{value + 0.0 if abs(value) >= 0.05 else 0.0:.1f}"
+
+
+def _of_control(errors: HeldOutErrors, graph: Graph, against: str, gain: float, low: float, seed: int) -> str:
     if "control" not in errors.rows or low <= 0:
         return ""
     by_chance = interval(errors, graph, against, "control", seed)[0]
     if by_chance < gain / 2:
-        return f" It is the graph that helps: with neighbours drawn at random the error is {-by_chance:+.0f} %."
-    return f" But neighbours drawn at random lower it by {by_chance:.0f} %: which graph it is matters little."
+        return f" It is the graph that helps: on a random one of the same degrees it is {percent(by_chance)} %."
+    return f" But on a random graph of the same degrees it is {percent(by_chance)} %: which graph hardly matters."
 
 
 def _not_for(nodes: pandas.DataFrame, against: str, graph: Graph, verdict: str) -> str:

@@ -13,7 +13,6 @@ from kinfolk.checks import InputError, listing
 from kinfolk.data import Data
 from kinfolk.graph import Graph
 from kinfolk.losses import Squared
-from kinfolk.network import Network
 from kinfolk.table.columns import Columns, Target
 from kinfolk.table.settings import Settings
 from kinfolk.typing import Floats, Ints
@@ -70,7 +69,7 @@ class Similar:
         return Graph(data.node_count, ends, np.maximum(np.exp(-length / scale), 1e-6), self.names)
 
     def __str__(self) -> str:
-        return f"every node with the {self.neighbours} whose own models are most similar"
+        return f"every node with the {min(self.neighbours, len(self.names) - 1)} whose own models are most similar"
 
 
 def _deviations(data: Data, target: Target) -> Floats:
@@ -120,14 +119,14 @@ def node_places(table: pandas.DataFrame, columns: Columns, names: list[str]) -> 
     several = spots.groupby("node")[list(columns.coords)].nunique().max(axis=1)
     if (several > 1).any():
         raise InputError(
-            f"Expected one place for every node, node {several.idxmax()!r} has {several.max()}: correct them, or choose "
-            "another graph, such as similarity."
+            f"Expected one place for every node, node {several.idxmax()!r} has {several.max()}: correct them, or "
+            "choose another graph, such as similarity."
         )
     return spots.groupby("node")[list(columns.coords)].first().loc[names].to_numpy(dtype=np.float64)
 
 
 def _check_apart(places: Floats, names: list[str]) -> None:
-    _, first, inverse, count = np.unique(places, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    _, inverse, count = np.unique(places, axis=0, return_inverse=True, return_counts=True)
     if (count > 1).any():
         together = np.flatnonzero(inverse.ravel() == int(np.argmax(count > 1)))
         raise InputError(
@@ -179,11 +178,6 @@ def control_graph(graph: Graph, seed: int) -> Graph | None:
         return graphs.random_like(graph, seed=seed)
     except InputError:
         return None
-
-
-def mean_degree(network: Network) -> float:
-    """The mean weighted degree: what λ is measured in."""
-    return float(network.graph.weighted_degrees.mean()) or 1.0
 
 
 def nearest_known(places: Floats, known: Floats, count: int, globe: bool) -> Any:

@@ -14,13 +14,13 @@ import kinfolk
 from kinfolk.checks import InputError
 from kinfolk.graph import Graph
 from kinfolk.network import Network
-from kinfolk.progress import progress_bar
+from kinfolk.progress import Bar, progress_bar
 from kinfolk.run import Tolerance, fit
 from kinfolk.table.candidates import Candidate, Family, Fit, family_of
 from kinfolk.table.choosing import ROUGH, Forgetful, Journal, Training, Validation, shrunken_gain, validate
-from kinfolk.table.columns import Columns, Target, find_columns, make_encoder, node_names, plain
+from kinfolk.table.columns import Columns, Target, encode, find_columns, make_encoder, node_names, plain
 from kinfolk.table.groups import UNEXPLAINED, groups, spread
-from kinfolk.table.judging import TestErrors, judge
+from kinfolk.table.judging import HeldOutErrors, judge
 from kinfolk.table.kin import control_graph, kinship
 from kinfolk.table.nodemodels import KINDS, NodeModels
 from kinfolk.table.reading import fingerprint
@@ -32,6 +32,7 @@ from kinfolk.typing import Bools, Floats, Ints
 FINE = 1e-6  # how exactly the answer is fitted
 MOST_ROUNDS = 10_000
 MOST_NUMBERS = 12  # of a signature
+TITLES = {"final": "final: each node what suits it best", "control": "control: the same on a random graph"}
 ROWS = ("final", "tailored", "alone", "pooled", "control")  # of the leaderboard
 
 
@@ -67,7 +68,7 @@ def learn(
     """
     named = model if isinstance(model, str) else f"given: {type(model).__name__}"
     chosen = Settings(node=node, target=target, model=named, **_as_tuples(settings))
-    return learn_with(table, chosen, edges=edges, model=model, progress=progress, journal=journal or Forgetful())
+    return learn_prepared(prepare(table, chosen, edges=edges, model=model), progress=progress, journal=journal)
 
 
 def _as_tuples(settings: dict[str, Any]) -> dict[str, Any]:
@@ -78,17 +79,13 @@ def _as_tuples(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
 
 
-def learn_with(
-    table: pandas.DataFrame, settings: Settings, *, edges: Any, model: Any, progress: bool, journal: Journal
-) -> TableRun:
-    """``learn`` with settings in one piece."""
+def learn_prepared(prepared: Prepared, *, progress: bool = True, journal: Journal | None = None) -> TableRun:
+    """``learn``, after ``prepare`` has refused what cannot work."""
     began = time.perf_counter()
-    prepared = prepare(table, settings, edges)
-    family = family_of(model, prepared.target)
-    with progress_bar("learning", 1, enabled=progress) as bar:
-        chosen = _choose(prepared.training, family, settings, journal, bar)
-        learnt = _learn(prepared, family, chosen)
-    return _finish(table, settings, prepared, chosen, learnt, time.perf_counter() - began)
+    with progress_bar("learning", 0, enabled=progress) as bar:
+        chosen = _choose(prepared, journal or Forgetful(), bar)
+        learnt = _learn(chosen, bar)
+    return _finish(prepared, chosen, learnt, time.perf_counter() - began)
 
 
 # ---------------------------------------------------------------------- what the table says
@@ -98,7 +95,11 @@ def learn_with(
 class Prepared:
     """A table as learning sees it."""
 
+    settings: Settings
+    fingerprint: str
+    row_count: int
     table: pandas.DataFrame  # rows with a target
+    family: Family
     columns: Columns
     encoder: Any
     target: Target
@@ -116,13 +117,13 @@ class Prepared:
         return self.owner[self.held_out]
 
 
-def prepare(table: pandas.DataFrame, settings: Settings, edges: Any = None) -> Prepared:
-    """Refuse what cannot work; split; encode, fitted to the training rows alone."""
+def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, model: Any = None) -> Prepared:
+    """Refuse what cannot work; split; encode, fitted to the training rows alone. ``model``: one that has no name."""
     settings.check()
     if not isinstance(table, pandas.DataFrame):
         raise InputError(f"Expected a data frame, got {type(table).__name__}: read a file with kinfolk.read_table.")
     columns = find_columns(table, settings)
-    notes = list(columns.notes)
+    mark, count, notes = fingerprint(table), len(table), list(columns.notes)
     lost = table[columns.target].isna()
     if lost.any():
         notes.append(f"{int(lost.sum()):,} rows without a target were left out.")
@@ -131,22 +132,39 @@ def prepare(table: pandas.DataFrame, settings: Settings, edges: Any = None) -> P
     owner = np.searchsorted(np.array(names, dtype=object), node_names(table, columns.node)).astype(np.int64)
     held_out = test_rows(table, columns, settings, owner)
     target = Target.of(table[columns.target], ~held_out, settings)
+    family = family_of(settings.model if model is None else model, target)
+    family.check(settings.method)
     y = target.encode(table[columns.target])
     unseen = held_out & np.isnan(y)
     if unseen.any():
         notes.append(f"{int(unseen.sum()):,} test rows have a class that no training row has: not tested.")
     kin, places = kinship(table, columns, settings, names, edges)
     encoder = make_encoder(columns).set_output(transform="default")
-    features = plain(table, columns)
-    encoder.fit(features[~held_out])
-    X = np.asarray(encoder.transform(features), dtype=np.float64)
+    encoder.fit(plain(table[~held_out], columns))
+    X = encode(encoder, table, columns)
     times = table_times(table, columns.time)[~held_out] if columns.time else None
     train = ~held_out
     training = Training(
         X[train], y[train], owner[train], names, list(map(str, encoder.get_feature_names_out())), target, kin,
         list(folds(owner[train], times, settings.folds, settings.seed)), settings.seed,
     )  # fmt: skip
-    return Prepared(table, columns, encoder, target, owner, X, y, held_out & ~unseen, training, places, notes)
+    return Prepared(
+        settings=settings,
+        fingerprint=mark,
+        row_count=count,
+        table=table,
+        family=family,
+        columns=columns,
+        encoder=encoder,
+        target=target,
+        owner=owner,
+        X=X,
+        y=y,
+        held_out=held_out & ~unseen,
+        training=training,
+        places=places,
+        notes=notes,
+    )
 
 
 # ---------------------------------------------------------------------- what is chosen inside the training rows
@@ -161,9 +179,10 @@ class Chosen:
     control: Graph | None
 
 
-def _choose(training: Training, family: Family, settings: Settings, journal: Journal, bar: Any) -> Chosen:
-    network = training.network(family)
-    parts = [training.network(family, rows) for rows, _ in training.folds]
+def _choose(prepared: Prepared, journal: Journal, bar: Bar) -> Chosen:
+    training, family, settings = prepared.training, prepared.family, prepared.settings
+    network = training.network()
+    parts = [training.network(rows) for rows, _ in training.folds]
     pooled, alone = family.baselines()
     bar.expect((len(pooled.strengths) + len(alone.strengths)) * len(parts))
     found = {"pooled": validate(training, pooled, parts, None, journal, bar)}
@@ -182,7 +201,7 @@ def _choose(training: Training, family: Family, settings: Settings, journal: Jou
             part.with_graph(shuffled) for part in parts if (shuffled := control_graph(part.graph, settings.seed))
         ]
         if len(rewired) == len(parts):
-            shadow = dataclasses.replace(best, role="control", title="control: a random graph of the same degrees")
+            shadow = dataclasses.replace(best, role="control")
             found["control"] = validate(training, shadow, rewired, fallback, journal, bar)
     return Chosen(network, found, control)
 
@@ -202,7 +221,7 @@ class Learnt:
     along: list[Fit]  # the tailored one, along λ
 
 
-def _learn(prepared: Prepared, family: Family, chosen: Chosen) -> Learnt:
+def _learn(chosen: Chosen, bar: Bar) -> Learnt:
     """Fit everything to all training rows; the tailored models also along λ."""
     fits: dict[str, Fit] = {}
     for role, validation in chosen.validations.items():
@@ -213,7 +232,11 @@ def _learn(prepared: Prepared, family: Family, chosen: Chosen) -> Learnt:
         if role != "tailored":
             fits[role] = next(validation.candidate.fits(network, [validation.strength], ROUGH))
     best = chosen.validations["tailored"]
-    along = list(best.candidate.fits(chosen.network, sorted(best.candidate.strengths), ROUGH))
+    bar.expect(len(best.candidate.strengths))
+    along = []
+    for each in best.candidate.fits(chosen.network, best.candidate.strengths, ROUGH):
+        along.append(each)
+        bar.advance(1, "along λ")
     fits["tailored"] = _refined(best.candidate, chosen.network, along[best.best])
     return Learnt(fits, along)
 
@@ -226,17 +249,16 @@ def _refined(candidate: Candidate, network: Network, rough: Fit) -> Fit:
     return Fit(rough.strength, run.models, run, time.perf_counter() - began)
 
 
-def _finish(
-    table: pandas.DataFrame, settings: Settings, prepared: Prepared, chosen: Chosen, learnt: Learnt, seconds: float
-) -> TableRun:
+def _finish(prepared: Prepared, chosen: Chosen, learnt: Learnt, seconds: float) -> TableRun:
     """Read the test rows, once, and say what came out."""
-    validations, graph = chosen.validations, chosen.network.graph
+    validations, graph, settings = chosen.validations, chosen.network.graph, prepared.settings
     models = NodeModels(
         prepared.target, {role: each.models for role, each in learnt.fits.items()}, _taken(prepared, chosen)
     )
     said = {role: models.say(role, prepared.X[prepared.held_out], prepared.tested) for role in ("final", *validations)}
     truth = prepared.y[prepared.held_out]
-    errors = TestErrors({role: prepared.target.loss(each, truth) for role, each in said.items()}, prepared.tested)
+    loss = {role: prepared.target.loss(each, truth) for role, each in said.items()}
+    errors = HeldOutErrors(loss, prepared.tested, prepared.target)
     path = _path(chosen, learnt)
     unaided = bool((chosen.network.data.sizes[np.unique(prepared.tested)] > 0).any())
     recommended = min(KINDS, key=lambda role: validations[role].error)
@@ -255,8 +277,8 @@ def _finish(
         edges=_edges(graph, learnt.fits["tailored"]),
         history=learnt.fits["tailored"].run.history,
         predictions=_predictions(prepared, said),
-        notes=prepared.notes + learnt.fits["tailored"].run.notes + _about_alone(prepared, chosen, unaided),
-        about=_about(table, prepared, chosen, learnt, seconds),
+        notes=[*prepared.notes, *learnt.fits["tailored"].run.notes, *_missing_rows(prepared, chosen, unaided)],
+        about=_about(prepared, learnt, seconds),
     )
 
 
@@ -277,7 +299,7 @@ def _taken(prepared: Prepared, chosen: Chosen) -> Any:
 
 
 def _nodes(
-    prepared: Prepared, chosen: Chosen, models: NodeModels, errors: TestErrors, path: LamPath
+    prepared: Prepared, chosen: Chosen, models: NodeModels, errors: HeldOutErrors, path: LamPath
 ) -> pandas.DataFrame:
     """One row per node: sizes, errors in the units of the leaderboard, the gain over its better baseline, its group."""
     names, count = prepared.training.names, len(prepared.training.names)
@@ -289,8 +311,8 @@ def _nodes(
             "train_rows": np.bincount(prepared.training.owner, minlength=count),
             "test_rows": np.bincount(prepared.tested, minlength=count),
             **shown,
-            "gain": 100 * (1 - (mean["tailored"] / baseline.where(baseline > 0)).to_numpy()),
-            "gain_alone": 100 * (1 - (mean["tailored"] / mean["alone"].where(mean["alone"] > 0)).to_numpy()),
+            "gain": errors.less(mean["tailored"], baseline.where(baseline > 0)).to_numpy(),
+            "gain_alone": errors.less(mean["tailored"], mean["alone"].where(mean["alone"] > 0)).to_numpy(),
             "group": path.groups[path.chosen],
             "model": models.taken,
         },
@@ -299,7 +321,7 @@ def _nodes(
 
 
 def _leaderboard(
-    prepared: Prepared, chosen: Chosen, learnt: Learnt, errors: TestErrors, said: dict[str, Floats], unaided: bool
+    prepared: Prepared, chosen: Chosen, learnt: Learnt, errors: HeldOutErrors, said: dict[str, Floats], unaided: bool
 ) -> pandas.DataFrame:
     """Every method on the same test rows: error, whom it helps and hurts, seconds, bytes."""
     mean = errors.by_node(len(prepared.training.names)).dropna()
@@ -310,7 +332,7 @@ def _leaderboard(
         fitted = learnt.fits.get(role, learnt.fits["tailored"])
         row = {
             "role": role,
-            "method": "final: each node what suits it best" if validation is None else validation.candidate.title,
+            "method": TITLES.get(role) or chosen.validations[role].candidate.title,
             "error": float(prepared.target.shown(mean[role].mean())),
             "helped": np.nan if role == reference else 100 * float((mean[role] < mean[reference]).mean()),
             "hurt": np.nan if role == reference else 100 * float((mean[role] > mean[reference]).mean()),
@@ -331,14 +353,18 @@ def _bytes(role: str, prepared: Prepared, fitted: Fit) -> float:
     return 0.0 if role == "alone" else float(fitted.run.history["bytes"].iloc[-1])
 
 
-def _about_alone(prepared: Prepared, chosen: Chosen, unaided: bool) -> list[str]:
+def _missing_rows(prepared: Prepared, chosen: Chosen, unaided: bool) -> list[str]:
+    """Why a row is missing in the leaderboard, or not what it seems."""
     tested = np.unique(prepared.tested)
     bare = int((chosen.network.data.sizes[tested] == 0).sum())
-    if not bare:
-        return []
+    notes = []
     if not unaided:
-        return ["Alone is impossible: no tested node has training rows."]
-    return [f"{bare:,} tested nodes have no training rows: alone they are given the model of all."]
+        notes.append("Alone is impossible: no tested node has training rows.")
+    elif bare:
+        notes.append(f"{bare:,} tested nodes have no training rows: alone they are given the model of all.")
+    if "control" not in chosen.validations:
+        notes.append("There is no control: no other graph has the same degrees, or too few to draw one.")
+    return notes
 
 
 def _path(chosen: Chosen, learnt: Learnt) -> LamPath:
@@ -381,8 +407,8 @@ def _edges(graph: Graph, fitted: Fit) -> pandas.DataFrame:
     """The edges with their weights, and how strongly their ends pull at each other."""
     u = getattr(fitted.run.state, "u", None)
     if u is None:
-        said = fitted.run.state.said.reshape(graph.node_count, -1)
-        u = graph.weights[:, None] * (said[graph.head] - said[graph.tail]) / np.sqrt(said.shape[1])
+        numbers, _ = _signature(fitted)
+        u = graph.weights[:, None] * (numbers[graph.head] - numbers[graph.tail]) / np.sqrt(numbers.shape[1])
     frame = pandas.DataFrame({"head": graph.head, "tail": graph.tail, "weight": graph.weights})
     return frame.assign(flow=np.nan_to_num(np.linalg.norm(u, axis=1)))
 
@@ -400,9 +426,7 @@ def _predictions(prepared: Prepared, said: dict[str, Floats]) -> pandas.DataFram
     return frame
 
 
-def _about(
-    table: pandas.DataFrame, prepared: Prepared, chosen: Chosen, learnt: Learnt, seconds: float
-) -> dict[str, Any]:
+def _about(prepared: Prepared, learnt: Learnt, seconds: float) -> dict[str, Any]:
     """How it was made: versions, the fingerprint of the table, what was exchanged, and the certificate."""
     run = learnt.fits["tailored"].run
     training = prepared.training
@@ -410,13 +434,13 @@ def _about(
         "kinfolk": kinfolk.__version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "fingerprint": fingerprint(table),
-        "rows": len(table),
+        "fingerprint": prepared.fingerprint,
+        "rows": prepared.row_count,
         "train_rows": len(training.y),
         "test_rows": int(prepared.held_out.sum()),
         "features": training.features,
         "graph": str(training.kinship),
-        "public": "" if run.network.public is None else str(run.network.public),
+        "public": str(run.network.public) if hasattr(run.state, "said") else "",
         "algorithm": type(run.algorithm).__name__,
         "rounds": run.rounds,
         "stopped": run.stopped,

@@ -17,6 +17,8 @@ from kinfolk.checks import InputError
 
 OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 DELIMITERS = ",;\t|"
+LEADING_ZERO = r"^0\d"  # such as in a code of a county: no number
+ROWS_LOOKED_AT = 1_000
 KINDS = "CSV, Parquet or JSON lines (.csv, .tsv, .parquet, .jsonl), compressed or not (.gz, .bz2, .xz)"
 
 
@@ -60,7 +62,9 @@ def _read_csv(path: Path) -> pandas.DataFrame:
     if "\0" in first:
         raise InputError(f"Expected a table in {path.name!r}, got binary data.")
     delimiter = max(DELIMITERS, key=first.count)
-    return pandas.read_csv(path, sep=delimiter, encoding="utf-8-sig", low_memory=False)
+    texts = pandas.read_csv(path, sep=delimiter, encoding="utf-8-sig", dtype=str, nrows=ROWS_LOOKED_AT)
+    coded = {name: str for name in texts.columns if texts[name].str.match(LEADING_ZERO, na=False).any()}
+    return pandas.read_csv(path, sep=delimiter, encoding="utf-8-sig", low_memory=False, dtype=coded)
 
 
 def _read_json_lines(path: Path) -> pandas.DataFrame:

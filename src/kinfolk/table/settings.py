@@ -86,7 +86,10 @@ class Settings:
         missing = [name for name in ("node", "target") if name not in values]
         if missing:
             raise InputError(f"Expected the settings 'node' and 'target', got no {listing(missing)}.")
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        plain: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return cls(**plain)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Run directories: everything about a run on a table in one folder, complete or not there. Nothing is ever unpickled."""
+"""Run directories: all about a run on a table in one folder, complete or not there. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ import networkx
 import numpy as np
 import pandas
 import safetensors.numpy
-import skops.io
 import tomli_w
 
 from kinfolk import losses
@@ -32,6 +32,7 @@ from kinfolk.table.tablerun import LamPath, TableRun
 
 UNFINISHED = ".unfinished"
 OWN_TYPES = [
+    "numpy.dtype",
     "kinfolk.table.columns.Calendar",
     "kinfolk.models.estimators.Resampled",
     "kinfolk.models.estimators.OneClass",
@@ -56,6 +57,25 @@ def check_free(folder: Path, force: bool) -> None:
         raise InputError(
             f"Expected a new folder, {str(folder)!r} already holds a run: choose another, or use force (--force)."
         )
+
+
+def start_over(work: Path, marks: dict[str, Any], force: bool) -> bool:
+    """Make the folder of an unfinished run; True if it goes on from one with the same settings and table."""
+    before = work / "run.toml"
+    if before.is_file():
+        if tomllib.loads(before.read_text(encoding="utf-8")) == marks and (work / "journal").is_dir():
+            return True
+        if not force and (work / "journal").is_dir():
+            raise InputError(
+                f"Expected to go on with the unfinished run in {str(work)!r}, but it has other settings or another "
+                "table: repeat its command, or start afresh with --force."
+            )
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        work.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"Expected a folder for the run, cannot make {str(work)!r}: {error.strerror}.") from error
+    return False
 
 
 class FolderJournal:
@@ -141,8 +161,8 @@ def _write_graph(run: TableRun, file: Path) -> None:
         if run.places is not None:
             graph.nodes[str(name)].update(latitude=float(run.places[k, 0]), longitude=float(run.places[k, 1]))
     names = list(map(str, run.nodes.index))
-    for edge in run.edges.itertuples():
-        graph.add_edge(names[edge.head], names[edge.tail], weight=float(edge.weight), flow=float(edge.flow))
+    for head, tail, weight, flow in run.edges.to_numpy().tolist():
+        graph.add_edge(names[int(head)], names[int(tail)], weight=weight, flow=flow)
     networkx.write_graphml(graph, file)
 
 
@@ -167,7 +187,7 @@ def _write_models(models: Any, stem: Path) -> None:
 
 def _read_models(stem: Path, shared: bool, trusted: list[str]) -> Any:
     if stem.with_suffix(".safetensors").is_file():
-        inner = _read_linear(stem.with_suffix(".safetensors"))
+        inner: Any = _read_linear(stem.with_suffix(".safetensors"))
     else:
         inner = _read_fitted(stem.with_suffix(".skops"), trusted)
     return Shared(inner) if shared else inner
@@ -192,6 +212,8 @@ def _read_fitted(file: Path, trusted: list[str]) -> FittedModels:
 
 
 def _dump_estimator(thing: Any, file: Path) -> None:
+    import skops.io  # slow: it looks at every module of scikit-learn
+
     try:
         skops.io.dump(thing, file)
     except Exception as error:  # whatever an estimator of the user's own does not let be written
@@ -202,11 +224,13 @@ def _dump_estimator(thing: Any, file: Path) -> None:
 
 
 def _load_estimator(file: Path, trusted: list[str]) -> Any:
+    import skops.io
+
     unknown = [kind for kind in skops.io.get_untrusted_types(file=file) if kind not in OWN_TYPES + trusted]
     if unknown:
         raise InputError(
-            f"Expected models of known types in {file.name!r}, got {listing(unknown)}: if you trust where it comes from, "
-            "name them with trusted (--trust)."
+            f"Expected models of known types in {file.name!r}, got {listing(unknown)}: if you trust where they come "
+            "from, name them with trusted (--trust)."
         )
     return skops.io.load(file, trusted=OWN_TYPES + trusted)
 
@@ -239,7 +263,7 @@ def _read(folder: Path, trusted: list[str]) -> TableRun:
     nodes = pandas.read_parquet(folder / "nodes.parquet").set_index(columns.node)
     graph, edges, places = _read_graph(folder / "graph.graphml", list(map(str, nodes.index)))
     kinds = {kind: _read_models(folder / "models" / kind, kind == "pooled", trusted) for kind in KINDS}
-    arrays = safetensors.numpy.load_file(folder / "path.safetensors")
+    along: dict[str, Any] = {**safetensors.numpy.load_file(folder / "path.safetensors"), **_tupled(metrics["path"])}
     return TableRun(
         settings=Settings.from_toml(read_toml(folder / "run.toml")["settings"]),
         columns=columns,
@@ -251,7 +275,7 @@ def _read(folder: Path, trusted: list[str]) -> TableRun:
         nodes=nodes,
         leaderboard=pandas.DataFrame(metrics["leaderboard"]).set_index("role"),
         judgement=Judgement(**metrics["judgement"]),
-        path=LamPath(**arrays, **_tupled(metrics["path"])),
+        path=LamPath(**along),
         edges=edges,
         history=pandas.read_parquet(folder / "history.parquet").set_index("round"),
         predictions=pandas.read_parquet(folder / "predictions.parquet"),

@@ -11,7 +11,7 @@ import pandas
 
 from kinfolk.checks import InputError, listing
 from kinfolk.graph import Graph
-from kinfolk.table.columns import Columns, Target, node_names, plain
+from kinfolk.table.columns import Columns, Target, encode, node_names
 from kinfolk.table.judging import Judgement
 from kinfolk.table.kin import nearest_known, on_globe
 from kinfolk.table.nodemodels import NodeModels
@@ -94,7 +94,7 @@ class TableRun:
             raise InputError(
                 f"Expected a column {self.columns.node!r}, the table has {listing(map(str, table.columns), 12)}."
             )
-        X = np.asarray(self.encoder.transform(plain(table, self.columns)), dtype=np.float64)
+        X = encode(self.encoder, table, self.columns)
         names = node_names(table, self.columns.node)
         number = {name: k for k, name in enumerate(self.graph.names)}
         owner = np.array([number.get(name, -1) for name in names], dtype=np.int64)
@@ -113,8 +113,8 @@ class TableRun:
         lost = [name for name in dict.fromkeys(names) if not len(near.get(name, ()))]
         if lost:
             raise InputError(
-                f"Expected nodes that were learnt, got {listing(lost)}: give their coordinates or edges, or allow the model "
-                "of all with unknown='pooled' (--unknown pooled)."
+                f"Expected nodes that were learnt, got {listing(lost)}: give their coordinates or edges, or allow the "
+                "model of all with unknown='pooled' (--unknown pooled)."
             )
         return np.array([
             self.models.say("final", np.repeat(row[None], len(near[name]), axis=0), np.asarray(near[name])).mean(axis=0)
@@ -155,4 +155,5 @@ class TableRun:
         return notebook_html(self)
 
     def __repr__(self) -> str:
-        return f"TableRun({len(self.nodes):,} nodes, {self.graph.edge_count:,} edges; {self.judgement.verdict}: {self.judgement.gain:.0f} %)"
+        size = f"{len(self.nodes):,} nodes, {self.graph.edge_count:,} edges"
+        return f"TableRun({size}; learning together: {self.judgement.verdict})"

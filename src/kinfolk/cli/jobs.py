@@ -1,0 +1,176 @@
+"""What the commands for tables do."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas
+import tomli_w
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from kinfolk.checks import InputError
+from kinfolk.cli.printing import print_comparison, print_run, summary
+from kinfolk.datasets import TABLES, named_table
+from kinfolk.table import Settings, load, read_table
+from kinfolk.table.comparing import compare
+from kinfolk.table.learning import Prepared, learn_prepared, prepare
+from kinfolk.table.settings import read_toml
+from kinfolk.table.storage import FolderJournal, check_free, save, start_over, unfinished
+
+
+def fit_table(
+    table: Path, edges: Path | None, given: dict[str, Any], out: Path | None, force: bool, as_json: bool
+) -> None:
+    """Learn from a table, or repeat a run; write its folder, and print what came out."""
+    table, edges, given = repeated(table, edges, given)
+    folder = out or Path(f"{table.name.split('.')[0]}-run")
+    check_free(folder, force)
+    prepared = _prepared(table, edges, given)
+    repeat = {"table": str(table.resolve()), **({} if edges is None else {"edges": str(edges.resolve())})}
+    _fit(prepared, repeat, folder, force, as_json)
+
+
+def repeated(table: Path, edges: Path | None, given: dict[str, Any]) -> tuple[Path, Path | None, dict[str, Any]]:
+    """Where the table is a TOML file, what it says, unless an option says otherwise."""
+    if table.suffix != ".toml":
+        for option in ("node", "target"):
+            if option not in given:
+                raise typer.BadParameter("a table needs it; only a run.toml does without.", param_hint=f"--{option}")
+        return table, edges, given
+    said = read_toml(table)
+    if "table" not in said or not isinstance(said.get("settings"), dict):
+        raise InputError(f"Expected 'table' and [settings] in {table.name!r}, got {', '.join(said) or 'nothing'}.")
+    places = [table.parent / said[name] if name in said else None for name in ("table", "edges")]
+    assert places[0] is not None
+    return places[0], edges or places[1], {**said["settings"], **given}
+
+
+def _prepared(table: Path, edges: Path | None, given: dict[str, Any]) -> Prepared:
+    settings = Settings.from_toml(given)
+    settings.check()
+    return prepare(read_table(table), settings, edges=None if edges is None else read_table(edges))
+
+
+def _fit(prepared: Prepared, repeat: dict[str, Any], folder: Path, force: bool, as_json: bool) -> None:
+    work, console = unfinished(folder), Console(stderr=as_json)
+    marks = {**repeat, "settings": prepared.settings.to_toml(), "made": {"fingerprint": prepared.fingerprint}}
+    if start_over(work, marks, force):
+        console.print(f"Going on from {work}.", highlight=False)
+    (work / "run.toml").write_text(tomli_w.dumps(marks), encoding="utf-8")
+    try:
+        run = learn_prepared(prepared, journal=FolderJournal(work / "journal"))
+        save(run, folder, force=force, repeat=repeat)
+    except KeyboardInterrupt:
+        print(f"\nStopped. What was done is kept in {work}: the same command goes on from there.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if as_json:
+        print(json.dumps({**summary(run), "folder": str(folder)}))
+        return
+    print_run(run, console)
+    console.print(f"\nThe page: [bold]{folder / 'report.html'}[/bold]", highlight=False)
+
+
+def predict_table(
+    folder: Path, table: Path, out: Path | None, unknown: str, edges: Path | None, trusted: tuple[str, ...]
+) -> None:
+    """Print predictions as CSV, or write them to a file."""
+    if unknown not in ("refuse", "pooled"):
+        raise InputError(f"Expected --unknown refuse or pooled, got {unknown!r}.")
+    run, rows = load(folder, trusted=trusted), read_table(table)
+    neighbours = None if edges is None else read_table(edges)
+    said = rows[[run.columns.node]].copy()
+    said[f"predicted {run.columns.target}"] = run.predict(rows, unknown=unknown, edges=neighbours)  # type: ignore[arg-type]
+    if run.target.classes:
+        chances = run.predict_proba(rows, unknown=unknown, edges=neighbours)  # type: ignore[arg-type]
+        said = said.join(chances.rename(columns=lambda label: f"probability of {label}"))
+    write_table(said, out)
+
+
+def write_table(table: pandas.DataFrame, out: Path | None) -> None:
+    """A table as CSV on standard output, or as a file whose ending says what kind."""
+    if out is None:
+        print(table.to_csv(index=False), end="")
+        return
+    partial = out.with_name(f".{out.name}")
+    try:
+        if out.suffix in (".parquet", ".pq"):
+            table.to_parquet(partial, index=False)
+        else:
+            table.to_csv(partial, index=False, compression="infer" if out.suffix != ".gz" else "gzip")
+        partial.replace(out)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise InputError(
+            f"Expected a file that can be written, cannot write {str(out)!r}: {error.strerror}."
+        ) from error
+    print(out)
+
+
+def show_run(folder: Path, as_json: bool, trusted: tuple[str, ...]) -> None:
+    """Print what came out of a run."""
+    run = load(folder, trusted=trusted)
+    if as_json:
+        print(json.dumps({**summary(run), "folder": str(folder)}))
+    else:
+        print_run(run, Console())
+
+
+def compare_methods(
+    table: Path, edges: Path | None, given: dict[str, Any], methods: tuple[str, ...], as_json: bool
+) -> None:
+    """Print several methods on the same rows."""
+    table, edges, given = repeated(table, edges, given)
+    found = compare(
+        read_table(table), methods, Settings.from_toml(given), edges=None if edges is None else read_table(edges)
+    )
+    if as_json:
+        print(found.reset_index().to_json(orient="records"))
+    else:
+        print_comparison(found, Console())
+
+
+def list_data() -> None:
+    """Print the data sets that are known."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, loader in TABLES.items():
+        table.add_row(name, (loader.__doc__ or "").strip())
+    Console().print(table)
+    print("\nkinfolk data NAME writes the table, and prints the command that suits it.")
+
+
+def write_data(name: str, out: Path | None, folder: Path | None) -> tuple[Path, Path | None, dict[str, str]]:
+    """Write a data set as a table, and its edges where it has some; print and give back what suits it."""
+    known = named_table(name, folder)
+    path, beside = out or Path(f"{name}.csv"), None
+    write_table(known.frame, path)
+    words = ["kinfolk", "fit", str(path)]
+    if known.edges is not None:
+        beside = path.with_name(f"{path.name.split('.')[0]}-edges.csv")
+        write_table(known.edges, beside)
+        words += ["--edges", str(beside)]
+    for option, value in known.options.items():
+        words += [f"--{option}", value]
+    print(shlex.join(words), flush=True)
+    return path, beside, known.options
+
+
+def demonstrate(name: str, out: Path, folder: Path | None, seed: int) -> None:
+    """What a user would type: write a data set as a table, and fit it; a run that is there is replaced."""
+    check_free(out / name, force=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"Expected a folder for the run, cannot make {str(out)!r}: {error.strerror}.") from error
+    table, edges, options = write_data(name, out / f"{name}.csv", folder)
+    given: dict[str, Any] = {**options, "seed": seed}
+    for option in ("features", "categorical"):
+        if option in given:
+            given[option] = given[option].split(",")
+    print()
+    fit_table(table, edges, given, out / name, True, False)

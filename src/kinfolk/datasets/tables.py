@@ -1,0 +1,143 @@
+"""Real data sets as tables for ``kinfolk fit``: one that comes with the package, others from a folder of the user's.
+
+Nothing is tuned: columns are the source's own, plus what was known before the target (values of the past).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas
+
+from kinfolk.checks import InputError
+from kinfolk.datasets.builtin import load_us_counties
+from kinfolk.datasets.mnist import FOLDER_VARIABLE
+
+AHEAD = 3  # steps of five minutes between what a sensor knows and what it predicts
+EVERY = 6  # steps of five minutes between two rows of a sensor
+
+
+@dataclass(frozen=True, eq=False)
+class NamedTable:
+    """A table, perhaps with the edges of a graph, and the options of ``kinfolk fit`` that suit it."""
+
+    title: str
+    frame: pandas.DataFrame
+    options: dict[str, str]  # node, target and such
+    edges: pandas.DataFrame | None = None
+
+
+def named_table(name: str, folder: str | Path | None = None) -> NamedTable:
+    """A data set by name; those that do not come with the package are read from ``folder`` or KINFOLK_DATA.
+
+    >>> named_table("counties").options
+    {'node': 'county', 'target': 'log_turnout'}
+    """
+    if name not in TABLES:
+        raise InputError(f"Expected one of {', '.join(TABLES)}, got {name!r}.")
+    return TABLES[name](folder)
+
+
+def _file(folder: str | Path | None, *parts: str) -> Path:
+    named = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
+    if named is None:
+        raise InputError(
+            f"Expected the folder that has {parts[-1]}, got none: name it with --data or the environment variable "
+            f"{FOLDER_VARIABLE}."
+        )
+    places = [Path(named) / parts[-1], Path(named).joinpath(*parts)]
+    found = [path for path in places if path.is_file()]
+    if not found:
+        raise InputError(f"Expected {parts[-1]} in {str(named)!r}, found none: name the folder that has it.")
+    return found[0]
+
+
+def _counties(folder: str | Path | None) -> NamedTable:
+    """US counties of 1980: turnout at the election, on schooling, home ownership and income (comes with kinfolk)."""
+    counties = load_us_counties()
+    return NamedTable(
+        counties.title, counties.frame, {"node": counties.node, "target": counties.target}, counties.graph.to_frame()
+    )
+
+
+def _stations(folder: str | Path | None) -> NamedTable:
+    """Finnish weather stations, winter of 2026: the highest temperature of tomorrow, from today's (FMI, CC BY 4.0)."""
+    raw = pandas.read_csv(_file(folder, "fmi_weather", "fmi_daily_2026.csv.gz")).sort_values(["station", "day"])
+    raw["tmax_tomorrow"] = raw.groupby("station")["tmax"].shift(-1)
+    frame = raw.dropna().reset_index(drop=True)
+    return NamedTable("Finnish weather stations", frame, {"node": "station", "target": "tmax_tomorrow", "time": "day"})
+
+
+def _hospitals(folder: str | Path | None) -> NamedTable:
+    """Four hospitals: heart disease or not (Janosi, Steinbrunn, Pfisterer, Detrano; UCI)."""
+    raw = pandas.read_csv(_file(folder, "heart_disease", "heart_disease.csv"))
+    frame = raw.drop(columns="num").assign(disease=np.where(raw["num"] > 0, "yes", "no"))
+    categorical = "cp,restecg,slope,thal"
+    return NamedTable("Four hospitals", frame, {"node": "site", "target": "disease", "categorical": categorical})
+
+
+def _schools(folder: str | Path | None) -> NamedTable:
+    """139 schools of London: exam scores of pupils (Inner London Education Authority)."""
+    with np.load(_file(folder, "school", "school.npz"), allow_pickle=False) as raw:
+        frame = pandas.DataFrame(raw["X"].astype(float), columns=[f"x{k}" for k in range(raw["X"].shape[1])])
+        frame = frame.assign(school=raw["school"], score=raw["y"].astype(float))
+    return NamedTable("139 schools", frame, {"node": "school", "target": "score"})
+
+
+def _sensors(folder: str | Path | None) -> NamedTable:
+    """207 traffic sensors of Los Angeles, one week: the speed in a quarter of an hour, from the last ones (METR-LA)."""
+    with np.load(_file(folder, "metr_la", "metr_la_week.npz"), allow_pickle=False) as raw:
+        speed, names, places = raw["speed"].astype(float), raw["sensor_id"], raw["latlon"]
+    now = np.arange(AHEAD, len(speed) - AHEAD, EVERY)
+    columns = {f"speed_{5 * lag}_minutes_ago": speed[now - lag].T.ravel() for lag in range(1, AHEAD + 1)}
+    frame = pandas.DataFrame({
+        "sensor": np.repeat(names, len(now)),
+        "lat": np.repeat(places[:, 0], len(now)),
+        "lon": np.repeat(places[:, 1], len(now)),
+        "time": np.tile(pandas.Timestamp("2012-03-01") + pandas.to_timedelta(5 * now, unit="min"), len(names)),
+        "speed_now": speed[now].T.ravel(),
+        **columns,
+        "speed_later": speed[now + AHEAD].T.ravel(),
+    })  # fmt: skip
+    return NamedTable("207 traffic sensors", frame, {"node": "sensor", "target": "speed_later", "time": "time"})
+
+
+def _homes(folder: str | Path | None) -> NamedTable:
+    """17 homes in California, one year: electricity of the next hour, from the last day and the weather (CityLearn)."""
+    with np.load(_file(folder, "building_electricity", "citylearn2022.npz"), allow_pickle=False) as raw:
+        load, weather, calendar = raw["load_kwh"].astype(float), raw["weather"].astype(float), raw["calendar"]
+        words = [*map(str, raw["weather_columns"])], [*map(str, raw["calendar_columns"])]
+    now, homes = np.arange(24, load.shape[1]), len(load)
+    columns = {word: np.tile(weather[now, k], homes) for k, word in enumerate(words[0])}
+    columns |= {word: np.tile(calendar[now, k], homes) for k, word in enumerate(words[1])}
+    frame = pandas.DataFrame({
+        "home": np.repeat([f"home {k + 1:02d}" for k in range(homes)], len(now)),
+        "hours": np.tile(now, homes),
+        "kwh_last_hour": load[:, now - 1].ravel(),
+        "kwh_yesterday": load[:, now - 24].ravel(),
+        **columns,
+        "kwh": load[:, now].ravel(),
+    })  # fmt: skip
+    features = ",".join(["kwh_last_hour", "kwh_yesterday", *words[0], "hour", "day_type"])
+    options = {
+        "node": "home",
+        "target": "kwh",
+        "time": "hours",
+        "features": features,
+        "categorical": "hour,day_type",
+    }
+    return NamedTable("17 homes", frame, options)
+
+
+TABLES: Mapping[str, Callable[[str | Path | None], NamedTable]] = {
+    "counties": _counties,
+    "stations": _stations,
+    "hospitals": _hospitals,
+    "schools": _schools,
+    "sensors": _sensors,
+    "homes": _homes,
+}
