@@ -12,6 +12,8 @@ from kinfolk.graph import Graph
 from kinfolk.typing import Bools, Floats, Ints
 
 EARTH_RADIUS_KM = 6371.0088
+SWAPS = 5  # per edge, until the structure of a graph is forgotten
+PATIENCE = 20  # tries per swap
 
 
 def knn(
@@ -202,19 +204,18 @@ def random_like(graph: Graph, *, seed: int = 0) -> Graph:
     >>> (random_like(lattice).degrees == lattice.degrees).all()
     np.True_
     """
-    import networkx
+    from kinfolk import kernels
 
-    shuffled = networkx.Graph(zip(graph.head.tolist(), graph.tail.tolist(), strict=True))
-    swaps = 5 * graph.edge_count
-    try:
-        networkx.double_edge_swap(shuffled, swaps, max_tries=100 * swaps + 100, seed=seed)
-    except networkx.NetworkXException as error:
+    rng, head, tail = np.random.default_rng(seed), graph.head.copy(), graph.tail.copy()
+    wanted = SWAPS * graph.edge_count
+    done = kernels.swap_edges(head, tail, graph.node_count, wanted, PATIENCE * wanted, rng) if len(head) > 1 else 0
+    if done < max(1, graph.edge_count):
         raise InputError(
             f"Expected a graph whose edges can be swapped, got {graph!r}: it has too few edges or too many "
             "for a random graph with the same degrees."
-        ) from error
-    ends = np.array(sorted(shuffled.edges), dtype=np.int64)
-    weights = np.random.default_rng(seed).permutation(graph.weights)
+        )
+    ends = np.stack([head, tail], axis=1)
+    weights = rng.permutation(graph.weights)
     return Graph(graph.node_count, ends, weights, graph.names)
 
 

@@ -17,6 +17,34 @@ DEPENDENT = 1e-10  # a row of which other rows leave so little, relative, depend
 
 
 @njit(cache=True)
+def swap_edges(head: Ints, tail: Ints, node_count: int, swaps: int, tries: int, rng: Any) -> int:
+    """Let random pairs of edges swap an end, in place, unless a loop or a double edge came of it; how often it did."""
+    present = set()
+    for e in range(len(head)):
+        present.add(min(head[e], tail[e]) * node_count + max(head[e], tail[e]))
+    done = 0
+    for _ in range(tries):
+        if done == swaps:
+            break
+        a, b = rng.integers(0, len(head)), rng.integers(0, len(head))
+        if rng.integers(0, 2):
+            head[b], tail[b] = tail[b], head[b]
+        i, j, k, m = head[a], tail[a], head[b], tail[b]
+        if i in (k, m) or j in (k, m):
+            continue
+        one, other = min(i, m) * node_count + max(i, m), min(k, j) * node_count + max(k, j)
+        if one in present or other in present:
+            continue
+        present.remove(min(i, j) * node_count + max(i, j))
+        present.remove(min(k, m) * node_count + max(k, m))
+        present.add(one)
+        present.add(other)
+        tail[a], tail[b] = m, j
+        done += 1
+    return done
+
+
+@njit(cache=True)
 def predict_rows(X: Floats, starts: Ints, w: Floats) -> Floats:
     """x_r'w_i for every row r of every node i."""
     z = np.empty(len(X))

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kinfolk.table import TableRun
+from kinfolk.table.judging import percent
 
 SIZES = ("B", "kB", "MB", "GB", "TB")
 
@@ -71,14 +72,14 @@ def print_comparison(found: pandas.DataFrame, console: Console) -> None:
     """Methods side by side."""
     table = Table(title="The same held-out rows for all", title_justify="left")
     table.add_column("method", ratio=1)
-    for column in ("error", "gain, 95 % interval", "helped", "hurt", "seconds", "sent"):
+    for column in ("error", "gain (95 %)", "helped", "hurt", "seconds", "sent"):
         table.add_column(column, justify="right", no_wrap=True)
     for _, row in found.iterrows():
-        gain = "" if np.isnan(row["gain"]) else f"{row['gain']:.0f} ({row['low']:.0f} to {row['high']:.0f}) %"
+        gain = "" if np.isnan(row["gain"]) else f"{percent(row['gain'])} ({percent(row['low'])}–{percent(row['high'])})"
         cells = [str(row["method"]), f"{row['error']:.4g}", gain, _share(row["helped"]), _share(row["hurt"])]
         table.add_row(*cells, f"{row['seconds']:.2g}", size(row["bytes"]))
     console.print(table)
-    console.print("Gain: per cent less error than the better of alone and pooled.", highlight=False)
+    console.print("Gain: per cent less error than the better of alone and pooled, and its interval.", highlight=False)
 
 
 def summary(run: TableRun) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.ensemble import (
-    GradientBoostingClassifier,
-    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
     RandomForestClassifier,
     RandomForestRegressor,
 )
@@ -44,9 +44,9 @@ RIDGES = tuple(float(ridge) for ridge in 10.0 ** np.arange(-2, 5))
 NO_RIDGE = 1e-8
 SMOOTH_STRENGTHS = tuple(float(part) for part in 10.0 ** np.arange(-3, 2.1, 0.5))
 NORM_STRENGTHS = tuple(float(part) for part in 10.0 ** np.arange(-2, 1.1, 0.375))
-RELAX_STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+RELAX_STRENGTHS = (0.03, 0.15, 0.7, 3.0, 15.0)
 ANY_STRENGTHS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1))
-RELAX_ROUNDS = 8  # models that are no linear ones rarely come to rest
+RELAX_ROUNDS = 4  # each fits every model anew, and starts from the answer for the λ before
 IFCA_ROUNDS, IFCA_STARTS = 300, 5
 
 
@@ -282,7 +282,10 @@ MODELS: dict[str, Callable[[Target], Family]] = {
     "forest": _estimators(
         RandomForestRegressor(30, min_samples_leaf=2), RandomForestClassifier(30, min_samples_leaf=2)
     ),
-    "boosting": _estimators(GradientBoostingRegressor(n_estimators=50), GradientBoostingClassifier(n_estimators=50)),
+    "boosting": _estimators(
+        HistGradientBoostingRegressor(max_iter=50, min_samples_leaf=5, early_stopping=False),
+        HistGradientBoostingClassifier(max_iter=50, min_samples_leaf=5, early_stopping=False),
+    ),
 }
 
 

@@ -67,6 +67,7 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
     numbers, categories, dates = [], [], []
     for name in chosen:
         column = table[name]
+        _check_finite(column, name)
         if column.isna().all():
             raise InputError(f"Expected values in column {name!r}, all are missing: leave it out with features.")
         if column.nunique() <= 1:
@@ -148,16 +149,18 @@ def _is_date(column: pandas.Series) -> bool:
     return bool(pandas.to_datetime(known, errors="coerce", format="ISO8601").notna().all())
 
 
+def _check_finite(column: pandas.Series, name: str) -> None:
+    if pandas.api.types.is_float_dtype(column):
+        infinite = int(np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan)).sum())
+        if infinite:
+            raise InputError(f"Expected finite numbers in {name!r}, got infinity in {infinite:,} rows: mend these.")
+
+
 def _is_number(column: pandas.Series, name: str) -> bool:
     """Whether a column holds numbers; a column of numbers with a few texts in it is refused."""
     if pandas.api.types.is_bool_dtype(column) or isinstance(column.dtype, pandas.CategoricalDtype):
         return False
     if pandas.api.types.is_numeric_dtype(column):
-        infinite = int(np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan)).sum())
-        if infinite:
-            raise InputError(
-                f"Expected finite numbers in column {name!r}, got infinity in {infinite:,} rows: mend these."
-            )
         return True
     known = column.dropna()
     read = pandas.to_numeric(known.astype(str), errors="coerce")

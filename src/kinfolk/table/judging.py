@@ -16,6 +16,7 @@ from kinfolk.typing import Floats, Ints
 DRAWS = 2_000
 FEW_NODES = 20  # with fewer, rows are drawn anew rather than nodes
 INTERVAL = (2.5, 97.5)
+WORST = -999.0  # per cent: what is next to no error cannot be compared with
 TITLES = {"alone": "every node alone", "pooled": "one model for all", "tailored": "tailored models"}
 
 
@@ -51,8 +52,10 @@ class HeldOutErrors:
             )
 
     def less(self, loss: Any, reference: Any) -> Any:
-        """Per cent by which an error is below another, both as they are shown."""
-        return 100 * (1 - self.target.shown(loss) / self.target.shown(reference))
+        """Per cent by which an error is below another, both as they are shown; at least ``WORST``."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            less = 100 * (1 - self.target.shown(loss) / self.target.shown(reference))
+        return np.where((loss == 0) & (reference == 0), 0.0, np.maximum(less, WORST))
 
 
 def interval(errors: HeldOutErrors, graph: Graph, baseline: str, method: str, seed: int) -> tuple[float, float, float]:
@@ -152,7 +155,8 @@ def _words(
         return f"Learning together helps here: {percent(gain[0])} % less error than {best} {sure}. {share}"
     advice = f" Recommended, by the training rows alone: {TITLES[recommended]}."
     if verdict == "does not help":
-        return f"Learning together does not help here: {percent(-gain[0])} % more error than {best} {sure}. {share}{advice}"
+        more = f"{percent(-gain[0])} % more error than {best}"
+        return f"Learning together does not help here: {more} {sure}. {share}{advice}"
     signed = f"{percent(abs(gain[0]))} % {'less' if gain[0] >= 0 else 'more'} error"
     return f"No clear difference: learning together has {signed} than {best} {sure}. {share}{advice}"
 
@@ -172,7 +176,7 @@ def _of_control(errors: HeldOutErrors, graph: Graph, against: str, gain: float, 
     by_chance = interval(errors, graph, against, "control", seed)[0]
     if by_chance < gain / 2:
         return f" It is the graph that helps: on a random one of the same degrees it is {percent(by_chance)} %."
-    return f" But on a random graph of the same degrees it is {percent(by_chance)} %: which graph hardly matters."
+    return f" But on a random graph it is {percent(by_chance)} %: which graph it is hardly matters."
 
 
 def _not_for(nodes: pandas.DataFrame, against: str, graph: Graph, verdict: str) -> str:

@@ -244,7 +244,7 @@ def _learn(chosen: Chosen, bar: Bar) -> Learnt:
 def _refined(candidate: Candidate, network: Network, rough: Fit) -> Fit:
     """The answer itself, from the start, so that its history and its cost are those of one run."""
     began = time.perf_counter()
-    rounds = MOST_ROUNDS if candidate.rounds >= 1_000 else candidate.rounds
+    rounds = MOST_ROUNDS if candidate.rounds >= 1_000 else 2 * candidate.rounds
     run = fit(network, candidate.algorithm(rough.strength), rounds=rounds, stop=Tolerance(FINE), progress=False)
     return Fit(rough.strength, run.models, run, time.perf_counter() - began)
 
@@ -311,8 +311,8 @@ def _nodes(
             "train_rows": np.bincount(prepared.training.owner, minlength=count),
             "test_rows": np.bincount(prepared.tested, minlength=count),
             **shown,
-            "gain": errors.less(mean["tailored"], baseline.where(baseline > 0)).to_numpy(),
-            "gain_alone": errors.less(mean["tailored"], mean["alone"].where(mean["alone"] > 0)).to_numpy(),
+            "gain": errors.less(mean["tailored"], baseline),
+            "gain_alone": errors.less(mean["tailored"], mean["alone"]),
             "group": path.groups[path.chosen],
             "model": models.taken,
         },

@@ -31,12 +31,7 @@ from kinfolk.table.settings import Settings, read_toml
 from kinfolk.table.tablerun import LamPath, TableRun
 
 UNFINISHED = ".unfinished"
-OWN_TYPES = [
-    "numpy.dtype",
-    "kinfolk.table.columns.Calendar",
-    "kinfolk.models.estimators.Resampled",
-    "kinfolk.models.estimators.OneClass",
-]
+KNOWN = ("sklearn.", "numpy.", "kinfolk.")  # where types of models come from that are loaded without asking
 
 
 # ---------------------------------------------------------------------- a folder that is complete, or called unfinished
@@ -226,13 +221,14 @@ def _dump_estimator(thing: Any, file: Path) -> None:
 def _load_estimator(file: Path, trusted: list[str]) -> Any:
     import skops.io
 
-    unknown = [kind for kind in skops.io.get_untrusted_types(file=file) if kind not in OWN_TYPES + trusted]
+    named = skops.io.get_untrusted_types(file=file)
+    unknown = [kind for kind in named if not kind.startswith(KNOWN) and kind not in trusted]
     if unknown:
         raise InputError(
             f"Expected models of known types in {file.name!r}, got {listing(unknown)}: if you trust where they come "
             "from, name them with trusted (--trust)."
         )
-    return skops.io.load(file, trusted=OWN_TYPES + trusted)
+    return skops.io.load(file, trusted=named)
 
 
 # ---------------------------------------------------------------------- reading

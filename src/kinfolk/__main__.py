@@ -1,0 +1,5 @@
+"""``python -m kinfolk`` is ``kinfolk``."""
+
+from kinfolk.cli import app
+
+app()

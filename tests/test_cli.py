@@ -1,0 +1,305 @@
+"""The command line, as a user types it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas
+import pytest
+from typer.testing import CliRunner
+
+from kinfolk.cli import app
+from kinfolk.datasets import TABLES, named_table
+from kinfolk.table.storage import unfinished
+from test_table import shops
+
+FIT = ["--node", "shop", "--target", "sales", "--features", "price,district"]
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, list(map(str, words)), env={"COLUMNS": "80"})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table, and a run on it."""
+    place = tmp_path_factory.mktemp("shops")
+    shops(12).to_csv(place / "shops.csv", index=False)
+    result = invoke("fit", place / "shops.csv", *FIT, "--out", place / "run")
+    assert result.exit_code == 0, result.output
+    (place / "output.txt").write_text(result.output)
+    return place
+
+
+def test_fit_prints_a_leaderboard_a_judgement_and_the_page(folder):
+    output = (folder / "output.txt").read_text()
+    for words in (
+        "final: each node",
+        "tailored: GTVMin",
+        "every node alone",
+        "one model for all",
+        "control",
+        "report.html",
+    ):
+        assert words in output
+    assert re.search("Learning together|No clear difference", output)
+    assert max(map(len, output.splitlines())) <= max(80, len(str(folder)) + 40)
+    assert (folder / "run" / "report.html").stat().st_size > 1_000
+
+
+def test_show_prints_the_same_and_json_for_programs(folder):
+    shown = invoke("show", folder / "run")
+    assert shown.exit_code == 0
+    assert shown.output.split("The page")[0].strip() in (folder / "output.txt").read_text()
+    found = json.loads(invoke("show", folder / "run", "--json").stdout)
+    assert found["judgement"]["verdict"] in ("helps", "no clear difference", "does not help")
+    assert found["leaderboard"][0]["role"] == "final"
+
+
+def test_a_run_repeats_itself_from_its_toml(folder, tmp_path):
+    again = invoke("fit", folder / "run" / "run.toml", "--out", tmp_path / "again", "--json")
+    assert again.exit_code == 0, again.output
+    before = json.loads((folder / "run" / "metrics.json").read_text())["leaderboard"]
+    after = json.loads(again.stdout)["leaderboard"]
+    assert [{**row, "seconds": 0} for row in before] == [{**row, "seconds": 0} for row in after]
+
+
+def test_predict(folder, tmp_path):
+    result = invoke("predict", folder / "run", folder / "shops.csv")
+    assert result.exit_code == 0
+    assert result.output.splitlines()[0] == "shop,predicted sales"
+    assert len(result.output.splitlines()) == 97
+    for name in ("p.csv", "p.parquet", "p.csv.gz"):
+        assert invoke("predict", folder / "run", folder / "shops.csv", "--out", tmp_path / name).exit_code == 0
+        assert (tmp_path / name).is_file()
+    assert len(pandas.read_csv(tmp_path / "p.csv.gz")) == 96
+    shops(2).assign(shop="new").to_csv(tmp_path / "new.csv", index=False)
+    refused = invoke("predict", folder / "run", tmp_path / "new.csv")
+    assert refused.exit_code == 1
+    assert "--unknown pooled" in refused.stderr
+    assert invoke("predict", folder / "run", tmp_path / "new.csv", "--unknown", "pooled").exit_code == 0
+
+
+def test_report_writes_the_page_again(folder, tmp_path):
+    result = invoke("report", folder / "run", "--out", tmp_path / "page.html")
+    assert result.exit_code == 0
+    assert (tmp_path / "page.html").stat().st_size > 1_000
+
+
+def test_compare(folder):
+    result = invoke("compare", folder / "shops.csv", *FIT, "--methods", "gtvmin,fedrelax,ifca")
+    assert result.exit_code == 0, result.output
+    for words in ("gtvmin", "fedrelax", "ifca", "every node", "one model"):
+        assert words in result.output
+    assert max(map(len, result.output.splitlines())) <= 80
+
+
+def test_a_run_that_is_there_is_kept(folder):
+    result = invoke("fit", folder / "shops.csv", *FIT, "--out", folder / "run")
+    assert result.exit_code == 1
+    assert "--force" in result.stderr
+
+
+def test_a_model_and_a_method_of_ones_own(folder, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from sklearn.linear_model import Ridge\n"
+        "from kinfolk import GTVMin, AbsoluteNorm\n"
+        "class Mine(Ridge):\n    pass\n"
+        "def method(loss):\n    return GTVMin(loss, AbsoluteNorm())\n"
+    )
+    quick = ["--folds", "2", "--json"]
+    model = invoke(
+        "fit", folder / "shops.csv", *FIT, "--model", f"{tmp_path}/mine.py:Mine", *quick, "--out", tmp_path / "a"
+    )
+    method = invoke(
+        "fit", folder / "shops.csv", *FIT, "--method", f"{tmp_path}/mine.py:method", *quick, "--out", tmp_path / "b"
+    )
+    assert model.exit_code == 0, model.output
+    assert method.exit_code == 0, method.output
+    assert "mine.py:method" in json.loads(method.stdout)["leaderboard"][1]["method"]
+
+
+# ---------------------------------------------------------------------- bad input
+
+
+def bad(table, **options):
+    return table, {"node": "shop", "target": "sales", **options}
+
+
+BAD = {
+    "missing column": (bad(shops(3), target="profit"), "Expected a column 'profit'"),
+    "one node only": (bad(shops(3).assign(shop="a")), "Expected at least two nodes"),
+    "all-missing feature": (bad(shops(3).assign(price=np.nan)), "all are missing"),
+    "constant target": (bad(shops(3).assign(sales=1.0)), "target that varies"),
+    "no node in some rows": (bad(shops(3).assign(shop=lambda t: t["shop"].where(t["price"] > 0))), "in every row"),
+    "same coordinates": (bad(shops(3).assign(lat=60.0, lon=25.0)), "place of its own"),
+    "a node that moves": (bad(shops(3).assign(lat=range(24), lon=25.0)), "one place for every node"),
+    "not on the globe": (bad(shops(3).assign(lat=lambda t: 90.0 * t["shop"].str[-1].astype(int), lon=0.0)), "latitude"),
+    "text in a number column": (bad(shops(3).assign(price=["dear"] + ["1.5"] * 23)), "'price', got 'dear'"),
+    "text in the target": (bad(shops(3).assign(sales=["dear"] + ["1.5"] * 23), task="regression"), "column 'sales'"),
+    "no such model": (bad(shops(3), model="oracle"), "'oracle'"),
+    "no such method": (bad(shops(3), method="magic"), "'magic'"),
+    "a negative λ": (bad(shops(3), lam="-1"), "'lam' parameter"),
+    "a share that is none": (bad(shops(3), test="1.5"), "share between 0 and 1"),
+    "no dates": (bad(shops(3), time="district"), "Expected dates"),
+    "infinity": (bad(shops(3).assign(price=np.inf)), "finite numbers"),
+    "target among the features": (bad(shops(3), features="sales,price"), "other than the target"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_table_gets_one_sentence_and_leaves_nothing(name, tmp_path):
+    (table, options), words = BAD[name]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    flags = [part for option, value in options.items() for part in (f"--{option}", value)]
+    result = invoke("fit", tmp_path / "t.csv", *flags, "--out", tmp_path / "run")
+    assert result.exit_code == 1, result.output
+    assert words in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("t.csv", b"", "is empty"),
+        ("t.csv", b"shop,sales\n", "no row"),
+        ("t.csv", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00", "Expected"),
+        ("t.parquet", b"no parquet at all", "cannot be read as parquet"),
+        ("t.jsonl", b"{not json", "cannot be read as jsonl"),
+        ("t.csv.gz", b"no gzip", "cannot be read as csv"),
+        ("t.docx", b"words", "Expected a table as CSV"),
+    ],
+)
+def test_a_file_that_is_no_table(name, content, words, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    result = invoke("fit", tmp_path / name, "--node", "shop", "--target", "sales", "--out", tmp_path / "run")
+    assert result.exit_code == 1, result.output
+    assert words in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_edges_that_do_not_fit(tmp_path):
+    shops(3).to_csv(tmp_path / "t.csv", index=False)
+    for content, words in (
+        ("a,b\nshop 0,shop 99\n", "'shop 99'"),
+        ("a\nshop 0\n", "two columns"),
+        ("a,b,w\nshop 0,shop 1,-2\n", "weights > 0"),
+    ):
+        (tmp_path / "e.csv").write_text(content)
+        result = invoke("fit", tmp_path / "t.csv", *FIT, "--edges", tmp_path / "e.csv", "--out", tmp_path / "run")
+        assert result.exit_code == 1, result.output
+        assert words in result.stderr
+        assert not (tmp_path / "run").exists()
+
+
+def test_usage_is_exit_code_2(folder):
+    assert invoke("fit", folder / "shops.csv").exit_code == 2
+    assert invoke("fit").exit_code == 2
+    assert invoke("fit", folder / "shops.csv", "--colour", "red").exit_code == 2
+    assert invoke("show", folder).exit_code == 1
+
+
+def test_a_toml_that_says_nothing(tmp_path):
+    for content in (
+        "",
+        "table = 3\n[settings",
+        "[settings]\nnode = 'a'\n",
+        "table='t.csv'\n[settings]\nnode='a'\nlamda=1\n",
+    ):
+        (tmp_path / "run.toml").write_text(content)
+        result = invoke("fit", tmp_path / "run.toml")
+        assert result.exit_code == 1, result.output
+        assert len(result.stderr.strip().splitlines()) == 1
+
+
+# ---------------------------------------------------------------------- stopping and going on
+
+
+def test_an_interrupted_run_goes_on(tmp_path):
+    shops(30, count=16).to_csv(tmp_path / "t.csv", index=False)
+    words = [sys.executable, "-m", "kinfolk", "fit", "t.csv", *FIT, "--model", "tree", "--out", "run"]
+    started = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    journal = unfinished(tmp_path / "run") / "journal"
+    began = time.monotonic()
+    while not list(journal.glob("*.safetensors")) and time.monotonic() - began < 120:
+        time.sleep(0.05)
+    started.send_signal(signal.SIGINT)
+    _, said = started.communicate(timeout=120)
+    assert started.returncode == 130, said
+    assert "the same command goes on" in said
+    assert not (tmp_path / "run").exists()
+    kept = len(list(journal.glob("*.safetensors")))
+    assert kept >= 1
+    refused = invoke("fit", tmp_path / "t.csv", *FIT, "--model", "tree", "--seed", 1, "--out", tmp_path / "run")
+    assert refused.exit_code == 1
+    assert "other settings" in refused.stderr
+    again = subprocess.run(
+        words, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "80"}
+    )
+    assert again.returncode == 0, again.stderr
+    assert "Going on from" in again.stdout
+    assert (tmp_path / "run" / "report.html").is_file()
+    assert not unfinished(tmp_path / "run").exists()
+
+
+# ---------------------------------------------------------------------- data sets and the demo
+
+
+def test_data_sets_are_listed_and_written(tmp_path):
+    listed = invoke("data").output
+    assert all(name in listed for name in TABLES)
+    assert max(map(len, listed.splitlines())) <= 80
+    written = invoke("data", "counties", "--out", tmp_path / "c.csv")
+    assert written.exit_code == 0
+    assert "--node county --target log_turnout" in written.output
+    assert len(pandas.read_csv(tmp_path / "c-edges.csv")) == 9063
+    assert invoke("data", "moons").exit_code == 1
+
+
+def test_data_that_do_not_come_along_need_a_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("KINFOLK_DATA", raising=False)
+    assert "KINFOLK_DATA" in invoke("data", "schools").stderr
+    assert "found none" in invoke("data", "schools", "--data", tmp_path).stderr
+
+
+def test_every_named_table_is_as_its_source_says(shared_data):
+    expected = {"stations": 194, "hospitals": 4, "schools": 139, "sensors": 207, "homes": 17}
+    for name, count in expected.items():
+        known = named_table(name, shared_data)
+        assert known.frame[known.options["node"]].nunique() == count
+        assert not known.frame[known.options["target"]].isna().any()
+
+
+def test_the_demo_is_what_the_readme_promises(tmp_path):
+    result = invoke("demo", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "counties" / "metrics.json").read_text())
+    error = {row["role"]: row["error"] for row in found["leaderboard"]}
+    assert error["tailored"] < 0.8 * error["pooled"]
+    assert error["control"] > 0.95 * error["pooled"]
+    assert "alone" not in error
+    assert found["judgement"]["verdict"] == "helps"
+    assert "No other choice of parameters lowers it" in re.sub(r"\s+", " ", result.output)
+
+
+def test_commands():
+    help_text = invoke("--help").output
+    for command in ("fit", "predict", "show", "report", "compare", "demo", "data", "reproduce"):
+        assert command in help_text
+        assert max(map(len, invoke(command, "--help").output.splitlines())) <= 80
+    assert invoke("version").output.strip()
+
+
+def test_demo_fails_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    for arguments in (["--out", tmp_path / "file"], ["--out", tmp_path, "--seed", "-1"]):
+        result = invoke("demo", *arguments)
+        assert result.exit_code in (1, 2)
+        assert "error" not in result.stdout

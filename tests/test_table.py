@@ -1,0 +1,481 @@
+"""Learning from a table: splits, encoding, choices inside the training rows, the judgement, run directories."""
+
+import json
+
+import numpy as np
+import pandas
+import pytest
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+import kinfolk
+from kinfolk.checks import InputError
+from kinfolk.graph import Graph
+from kinfolk.table import Settings, learn, load, read_table
+from kinfolk.table.choosing import shrunken_gain
+from kinfolk.table.columns import Target, encode, find_columns, make_encoder, plain
+from kinfolk.table.groups import groups
+from kinfolk.table.judging import HeldOutErrors, interval, neighbourhoods
+from kinfolk.table.learning import prepare
+from kinfolk.table.reading import fingerprint
+from kinfolk.table.splits import folds
+from kinfolk.table.storage import unfinished
+
+
+def shops(rows=30, noise=0.3, seed=0, count=8):
+    """Shops of two kinds, with a price, a weekday and a district."""
+    rng = np.random.default_rng(seed)
+    node = np.repeat(np.arange(count), rows)
+    price, kind = rng.normal(size=len(node)), node < count // 2
+    district = rng.choice(["north", "south"], size=len(node))
+    sales = np.where(kind, 1.0, -1.0) * price + 2.0 * (district == "north") + noise * rng.normal(size=len(node)) + 10
+    day = pandas.Timestamp("2026-01-01") + pandas.to_timedelta(np.tile(np.arange(rows), count), unit="D")
+    names = [f"shop {k}" for k in node]
+    return pandas.DataFrame({"shop": names, "day": day, "price": price, "district": district, "sales": sales})
+
+
+@pytest.fixture(scope="module")
+def run():
+    return learn(shops(), node="shop", target="sales", features=["price", "district"], progress=False)
+
+
+# ---------------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz", "t.parquet", "t.jsonl", "t.jsonl.gz", "t.csv.xz"])
+def test_every_kind_of_file_is_the_same_table(tmp_path, name):
+    table = shops(3).drop(columns="day")
+    path = tmp_path / name
+    if "csv" in name or "tsv" in name:
+        table.to_csv(path, index=False, sep="\t" if "tsv" in name else ",")
+    elif "json" in name:
+        table.to_json(path, orient="records", lines=True, double_precision=15)
+    else:
+        table.to_parquet(path)
+    found = read_table(path)
+    assert list(found.columns) == list(table.columns)
+    np.testing.assert_allclose(found["sales"], table["sales"], rtol=1e-12)
+    assert found["shop"].tolist() == table["shop"].tolist()
+
+
+def test_codes_with_leading_zeros_stay_as_they_are(tmp_path):
+    (tmp_path / "t.csv").write_text("county,y\n01001,1\n36059,2\n")
+    assert read_table(tmp_path / "t.csv")["county"].tolist() == ["01001", "36059"]
+
+
+def test_fingerprint_sees_values_order_and_names():
+    table = pandas.DataFrame({"a": [1.0, np.nan], "b": ["x", None]})
+    others = [table.iloc[::-1], table.rename(columns={"a": "c"}), table.fillna({"b": "y"}), table.fillna({"a": 0.0})]
+    assert len({fingerprint(each) for each in [table, *others]}) == 5
+    assert fingerprint(table.copy()) == fingerprint(table)
+
+
+# ---------------------------------------------------------------------- columns and encoding
+
+
+def test_encoding_is_learnt_from_the_training_rows_alone():
+    table = shops(10)
+    table.loc[::7, "price"] = np.nan
+    train = np.arange(len(table)) % 2 == 0
+    columns = find_columns(table, Settings("shop", "sales"))
+    spoilt = table.copy()
+    spoilt.loc[~train, "price"] = 1e6
+    spoilt.loc[~train, "district"] = "moon"
+    numbers = [encode(make_encoder(columns).fit(plain(t[train], columns)), t, columns) for t in (table, spoilt)]
+    np.testing.assert_array_equal(numbers[0][train], numbers[1][train])
+    known = table["price"][train]
+    filled = known.fillna(known.median())
+    np.testing.assert_allclose(numbers[0][train, 0], (filled - filled.mean()) / filled.std(ddof=0))
+
+
+def test_a_circle_of_the_calendar_needs_a_whole_round():
+    table = shops(10)
+    names = make_encoder(find_columns(table, Settings("shop", "sales"))).fit(table).get_feature_names_out()
+    assert {"day weekday sin", "day weekday cos", "day days"} <= set(names)
+    assert not any("season" in name or "hour" in name for name in names)
+    later = find_columns(table, Settings("shop", "sales", time="day"))
+    assert "day days" not in make_encoder(later).fit(table).get_feature_names_out()
+
+
+def test_columns_that_cannot_help_are_left_out_with_a_note():
+    table = shops(10).assign(same=1, comment=lambda t: [f"text {k}" for k in range(len(t))])
+    columns = find_columns(table, Settings("shop", "sales"))
+    assert "same" not in columns.features
+    assert "comment" not in columns.features
+    assert len(columns.notes) == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "task", "classes"),
+    [
+        (["yes", "no"], "auto", ("no", "yes")),
+        ([True, False], "auto", (False, True)),
+        ([0, 1], "auto", (0, 1)),
+        ([1, 2, 3], "auto", (1, 2, 3)),
+        ([1.0, 2.0, 3.0], "regression", ()),
+        ([1.5, 2.0, 3.0], "auto", ()),
+        ([1.5, 2.0, 3.0], "classification", (1.5, 2, 3)),
+        (list(range(40)), "auto", ()),
+    ],
+)
+def test_the_task_is_recognised_and_can_be_forced(values, task, classes):
+    column = pandas.Series(values, name="y")
+    found = Target.of(column, np.ones(len(column), dtype=bool), Settings("n", "y", task=task))
+    assert found.classes == classes
+    if classes:
+        assert (found.encode(column) == [classes.index(value) for value in values]).all()
+
+
+# ---------------------------------------------------------------------- splits
+
+
+def test_a_share_of_every_node_is_held_out():
+    prepared = prepare(shops(), Settings("shop", "sales", test=0.2))
+    assert (np.bincount(prepared.tested) == 6).all()
+    single = shops(1, count=200)
+    held = prepare(single.assign(day=range(200)), Settings("shop", "sales", test=0.25)).held_out
+    assert 30 <= held.sum() <= 70
+
+
+def test_the_last_rows_in_time_are_held_out_and_folds_look_back():
+    table = shops()
+    prepared = prepare(table, Settings("shop", "sales", time="day"))
+    assert table["day"][~prepared.held_out].max() < table["day"][prepared.held_out].min()
+    times = np.arange(100.0)
+    for before, after in folds(np.zeros(100, dtype=int), times, 3, 0):
+        assert times[before].max() < times[after].min()
+
+
+def test_folds_are_disjoint_and_complete():
+    owner = np.random.default_rng(0).integers(0, 5, 97)
+    parts = list(folds(owner, None, 4, 0))
+    assert sum(held.astype(int) for _, held in parts).tolist() == [1] * 97
+    assert all((seen == ~held).all() for seen, held in parts)
+
+
+def test_marked_rows_are_the_test():
+    table = shops().assign(part=lambda t: np.where(np.arange(len(t)) % 5 == 0, "test", "train"))
+    prepared = prepare(table, Settings("shop", "sales", test="part"))
+    assert (prepared.held_out == (table["part"] == "test")).all()
+    assert "part" not in prepared.columns.features
+
+
+# ---------------------------------------------------------------------- learning
+
+
+def test_kin_are_found_and_learning_together_helps():
+    table = shops(12, 0.7, count=40)
+    few = learn(table, node="shop", target="sales", features=["price", "district"], progress=False)
+    assert few.judgement.verdict == "helps"
+    assert few.judgement.low > 0
+    board = few.leaderboard["error"]
+    assert board["tailored"] < board[["alone", "pooled"]].min()
+    alone, pooled = few.leaderboard.loc["alone"], few.leaderboard.loc["pooled"]
+    assert alone["bytes"] == 0
+    assert pooled["bytes"] == 8 * few.about["train_rows"] * (len(few.about["features"]) + 1)
+
+
+def test_groups_of_kin(run):
+    assert run.clusters.tolist() == [0] * 4 + [1] * 4 or run.clusters.tolist() == [1] * 4 + [0] * 4
+
+
+def test_it_says_so_when_learning_together_does_not_help():
+    rng = np.random.default_rng(1)
+    slope = np.repeat(rng.normal(size=30) * 5, 60)
+    x = rng.normal(size=1800)
+    table = pandas.DataFrame({"n": np.repeat(np.arange(30), 60), "x": x, "y": slope * x + 0.01 * rng.normal(size=1800)})
+    edges = pandas.DataFrame({"a": np.arange(29), "b": np.arange(1, 30)})
+    found = learn(table, node="n", target="y", edges=edges, lam=1e4, progress=False)
+    assert found.judgement.verdict == "does not help"
+    assert found.judgement.recommended == "alone"
+    assert "does not help" in found.judgement.text
+    assert (found.nodes["model"] == "alone").all()
+    assert found.leaderboard["error"]["final"] == found.leaderboard["error"]["alone"]
+
+
+def test_baselines_are_those_of_scikit_learn(run):
+    table = shops()
+    prepared = prepare(table, run.settings)
+    training, truth = prepared.training, prepared.y[prepared.held_out]
+    ridge = run.leaderboard["strength"]
+    # ours: Σ (z − y)² + (ridge / 2)‖w‖²
+    pooled = Ridge(ridge["pooled"] / 2).fit(training.X, training.y)
+    np.testing.assert_allclose(
+        run.models.say("pooled", prepared.X, prepared.owner), pooled.predict(prepared.X), atol=1e-8
+    )
+    errors = []
+    for node in range(8):
+        mine, tested = training.owner == node, prepared.tested == node
+        alone = Ridge(ridge["alone"] / 2).fit(training.X[mine], training.y[mine])
+        said = alone.predict(prepared.X[prepared.held_out][tested])
+        errors.append(np.mean((prepared.target.spread * (said - truth[tested])) ** 2))
+    assert run.leaderboard["error"]["alone"] == pytest.approx(np.sqrt(np.mean(errors)), rel=1e-6)
+    assert run.nodes["error_alone"].to_numpy() == pytest.approx(np.sqrt(errors), rel=1e-6)
+
+
+def test_a_large_lam_gives_the_pooled_model():
+    table = shops()
+    options = {"node": "shop", "target": "sales", "features": ["price", "district"], "graph": "complete"}
+    far = learn(table, lam=1e6, method="gtvmin-smooth", progress=False, **options)
+    board = far.leaderboard["error"]
+    assert board["tailored"] == pytest.approx(board["pooled"], rel=1e-3)
+
+
+def test_test_targets_are_not_looked_at():
+    table = shops()
+    settings = {"node": "shop", "target": "sales", "features": ["price", "district"], "progress": False}
+    held_out = prepare(table, Settings("shop", "sales", features=("price", "district"))).held_out
+    spoilt = table.copy()
+    spoilt.loc[held_out, "sales"] = 1e3 * np.random.default_rng(3).normal(size=held_out.sum())
+    one, other = learn(table, **settings), learn(spoilt, **settings)
+    np.testing.assert_array_equal(one.models.kinds["tailored"].w, other.models.kinds["tailored"].w)
+    assert one.leaderboard["strength"]["tailored"] == other.leaderboard["strength"]["tailored"]
+    assert one.nodes["model"].tolist() == other.nodes["model"].tolist()
+    assert one.leaderboard["error"]["tailored"] < other.leaderboard["error"]["tailored"]
+
+
+def test_the_same_seed_gives_the_same_run(run):
+    again = learn(shops(), node="shop", target="sales", features=["price", "district"], progress=False)
+    pandas.testing.assert_frame_equal(
+        run.leaderboard.drop(columns="seconds"), again.leaderboard.drop(columns="seconds")
+    )
+
+
+@pytest.mark.parametrize("model", ["tree", DecisionTreeRegressor(max_depth=3), "linear"])
+def test_other_models(model):
+    found = learn(shops(12), node="shop", target="sales", model=model, progress=False)
+    assert set(found.leaderboard.index) >= {"final", "tailored", "alone", "pooled"}
+    assert found.leaderboard["error"]["tailored"] < np.std(shops(12)["sales"])
+    assert found.about["algorithm"] == ("GTVMin" if model == "linear" else "FedRelax")
+    assert bool(found.about["public"]) == (model != "linear")
+
+
+def classes(table, count=2):
+    cut = pandas.qcut(table["sales"], count, labels=False)
+    return table.assign(sales=np.array(["low", "middle", "high"])[cut.to_numpy()])
+
+
+@pytest.mark.parametrize(("count", "model"), [(2, "ridge"), (3, "ridge"), (3, "tree"), (2, "boosting")])
+def test_classes(count, model):
+    table = classes(shops(14, count=4), count)
+    found = learn(table, node="shop", target="sales", model=model, features=["price"], folds=2, progress=False)
+    chance = found.predict_proba(table)
+    assert list(chance.columns) == sorted(table["sales"].unique())
+    np.testing.assert_allclose(chance.sum(axis=1), 1.0)
+    assert (found.predict(table) == chance.idxmax(axis=1)).all()
+    truth = found.predictions["target"].to_numpy()
+    chances = found.predictions[[f"probability of {label}" for label in chance.columns]].to_numpy()
+    hit = truth[:, None] == np.array(chance.columns)
+    brier = ((chances - hit) ** 2).sum(axis=1)
+    by_node = pandas.Series(brier).groupby(found.predictions["node"]).mean()
+    assert found.leaderboard["error"]["final"] == pytest.approx(by_node.mean())
+    wrong = 100 * np.mean(found.predictions["final"].to_numpy() != truth)
+    assert found.leaderboard["wrong"]["final"] == pytest.approx(wrong)
+
+
+def test_a_node_that_has_seen_one_class_only():
+    table = classes(shops(14, count=4))
+    table.loc[table["shop"] == "shop 0", "sales"] = "low"
+    found = learn(table, node="shop", target="sales", model="tree", features=["price"], progress=False)
+    assert np.isfinite(found.leaderboard["error"]).all()
+
+
+# ---------------------------------------------------------------------- what each node takes
+
+
+def test_shrunken_gain_is_the_posterior_mean():
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(400), 5)
+    truth = 1.0 + 2.0 * rng.normal(size=400)
+    gain = truth[owner] + 3.0 * rng.normal(size=len(owner))
+    mean = gain.reshape(400, 5).mean(axis=1)
+    trust = 4.0 / (4.0 + 9.0 / 5)
+    found = shrunken_gain(gain, owner, 401)
+    np.testing.assert_allclose(found[:400], 1.0 + trust * (mean - 1.0), atol=0.5)
+    assert np.mean((found[:400] - truth) ** 2) < np.mean((mean - truth) ** 2)
+    assert found[400] == pytest.approx(mean.mean())
+
+
+def test_one_row_a_node_is_no_reason_to_leave_the_others():
+    gain = np.array([5.0, -1.0, -3.0, -3.0])
+    assert shrunken_gain(gain, np.arange(4), 4).tolist() == [-0.5] * 4
+
+
+def test_nobody_is_harmed():
+    """Two outsiders among kin: they end alone, the others do not."""
+    table = shops(40, 0.5, count=12)
+    stranger = table["shop"].isin(["shop 0", "shop 11"])
+    table.loc[stranger, "sales"] = 10 + 8 * table.loc[stranger, "price"]
+    edges = [(f"shop {i}", f"shop {j}") for i in range(12) for j in range(i + 1, 12)]
+    frame = pandas.DataFrame(edges, columns=["a", "b"])
+    found = learn(table, node="shop", target="sales", features=["price"], edges=frame, lam=300.0, progress=False)
+    assert found.nodes["model"][["shop 0", "shop 11"]].tolist() == ["alone", "alone"]
+    board = found.leaderboard["error"]
+    assert board["final"] <= board[["alone", "tailored", "pooled"]].min() * 1.05
+
+
+# ---------------------------------------------------------------------- the judgement
+
+
+def test_the_interval_covers_the_truth():
+    """Errors with a known ratio: 95 % intervals hold it about that often; neighbours err alike."""
+    graph = Graph(100, np.stack([np.arange(99), np.arange(1, 100)], axis=1))
+    target, hits = Target(classes=("a", "b")), 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        common = np.repeat(rng.gamma(4.0, size=20), 5)  # blocks of five err alike
+        base = common * rng.gamma(20.0, size=100) / 20
+        ours = 0.8 * common * rng.gamma(20.0, size=100) / 20
+        errors = HeldOutErrors({"pooled": base, "tailored": ours}, np.arange(100), target)
+        _, low, high = interval(errors, graph, "pooled", "tailored", seed)
+        hits += low <= 20.0 <= high
+    assert 0.88 <= hits / 200 <= 0.99
+
+
+def test_with_few_nodes_rows_are_drawn():
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(3), 400)
+    base, ours = rng.gamma(1.0, size=1200), 0.9 * rng.gamma(1.0, size=1200)
+    errors = HeldOutErrors({"pooled": base, "tailored": ours}, owner, Target(classes=("a", "b")))
+    gain, low, high = interval(errors, Graph(3, [[0, 1], [1, 2]]), "pooled", "tailored", 0)
+    deviation = 100 * np.sqrt(2 * 0.9**2 / 1200)  # of the ratio of two means of exponentials
+    assert low < gain < high
+    assert (high - low) / 2 == pytest.approx(1.96 * deviation, rel=0.15)
+
+
+def test_blocks_are_connected_and_small():
+    graph = kinfolk.graphs.knn(np.random.default_rng(0).random((300, 2)), 4)
+    block = neighbourhoods(graph)
+    assert np.bincount(block).max() <= round(np.sqrt(300) / 2)
+    joined = graph.to_networkx()
+    import networkx
+
+    assert all(networkx.is_connected(joined.subgraph(np.flatnonzero(block == k))) for k in range(block.max() + 1))
+
+
+def test_groups_explain_most_of_the_variance():
+    rng = np.random.default_rng(0)
+    kind = np.repeat(np.arange(3), 20)
+    signature = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]])[kind] + 0.1 * rng.normal(size=(60, 2))
+    graph, _ = kinfolk.graphs.stochastic_block([20, 20, 20], 0.5, 0.05)
+    found = groups(graph, signature, remaining=5.0)
+    assert len(np.unique(found)) == 3
+    assert all(len(np.unique(found[kind == k])) == 1 for k in range(3))
+
+
+# ---------------------------------------------------------------------- predicting and keeping
+
+
+def test_a_saved_run_says_the_same(run, tmp_path):
+    table = shops(5, seed=9)
+    folder = run.save(tmp_path / "run")
+    again = load(folder)
+    np.testing.assert_array_equal(run.predict(table), again.predict(table))
+    pandas.testing.assert_frame_equal(run.nodes, again.nodes, check_dtype=False)
+    assert again.judgement == run.judgement
+    assert again.settings == run.settings
+    np.testing.assert_allclose(again.path.signature, run.path.signature, rtol=1e-5)
+    assert again.graph.edge_count == run.graph.edge_count
+    assert not unfinished(folder).exists()
+    names = {
+        "run.toml",
+        "metrics.json",
+        "history.parquet",
+        "predictions.parquet",
+        "models",
+        "graph.graphml",
+        "report.html",
+    }
+    assert names <= {path.name for path in folder.iterdir()}
+    assert not list(folder.rglob("*.pkl"))
+
+
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+def test_saved_trees_say_the_same(tmp_path, kind):
+    table = shops(14, count=4)
+    table = table if kind == "regression" else classes(table)
+    model = DecisionTreeRegressor(max_depth=3) if kind == "regression" else DecisionTreeClassifier(max_depth=3)
+    found = learn(table, node="shop", target="sales", model=model, features=["price", "day"], progress=False)
+    assert (found.predict(table) == load(found.save(tmp_path / "run")).predict(table)).all()
+
+
+def test_held_out_predictions_are_those_of_predict(run):
+    table = shops()
+    said = run.predict(table)
+    rows = run.predictions["row"]
+    np.testing.assert_allclose(run.predictions["final"], said.loc[rows])
+    np.testing.assert_allclose(run.predictions["target"], table["sales"].loc[rows])
+
+
+def test_a_run_is_not_overwritten(run, tmp_path):
+    folder = run.save(tmp_path / "run")
+    with pytest.raises(InputError, match="already holds a run"):
+        run.save(folder)
+    run.save(folder, force=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match="holds something else"):
+        run.save(tmp_path / "other", force=True)
+    assert (tmp_path / "other" / "letter.txt").read_text() == "dear"
+
+
+def test_models_of_unknown_types_are_not_loaded(tmp_path):
+    class Own(LinearRegression):
+        pass
+
+    Own.__module__, Own.__qualname__ = "somebody", "Own"
+    import sys
+    import types
+
+    sys.modules["somebody"] = types.ModuleType("somebody")
+    sys.modules["somebody"].Own = Own
+    try:
+        found = learn(shops(12), node="shop", target="sales", model=Own(), features=["price"], progress=False)
+        folder = found.save(tmp_path / "run")
+        with pytest.raises(InputError, match=r"known types.*somebody\.Own.*--trust"):
+            load(folder)
+        assert (load(folder, trusted=["somebody.Own"]).predict(shops(2)) == found.predict(shops(2))).all()
+    finally:
+        del sys.modules["somebody"]
+
+
+def test_a_damaged_run_is_refused(run, tmp_path):
+    folder = run.save(tmp_path / "run")
+    (folder / "nodes.parquet").unlink()
+    with pytest.raises(InputError, match="missing or damaged"):
+        load(folder)
+    (folder / "metrics.json").write_text("{")
+    with pytest.raises(InputError, match="missing or damaged"):
+        load(folder)
+    with pytest.raises(InputError, match="no such folder"):
+        load(tmp_path / "nothing")
+
+
+def test_unknown_nodes():
+    rng = np.random.default_rng(0)
+    table = shops().merge(
+        pandas.DataFrame({"shop": [f"shop {k}" for k in range(8)], "lat": np.arange(8.0), "lon": 0.0})
+    )
+    found = learn(table, node="shop", target="sales", features=["price", "district"], neighbours=2, progress=False)
+    new = table.head(3).assign(shop="new", lat=2.4, lon=0.1, price=rng.normal(size=3))
+    near = [found.predict(new.assign(shop=name)).to_numpy() for name in ("shop 2", "shop 3")]
+    np.testing.assert_allclose(found.predict(new), np.mean(near, axis=0))
+    bare = new.drop(columns=["lat", "lon"])
+    with pytest.raises(InputError, match=r"got 'new'.*unknown"):
+        found.predict(bare)
+    edges = pandas.DataFrame({"a": ["new"], "b": ["shop 7"]})
+    np.testing.assert_allclose(found.predict(bare, edges=edges), found.predict(bare.assign(shop="shop 7")))
+    pooled = found.predict(bare, unknown="pooled")
+    prepared = prepare(table, found.settings)
+    np.testing.assert_allclose(
+        pooled,
+        prepared.target.decode(
+            found.models.say("pooled", encode(found.encoder, bare, found.columns), np.zeros(3, int))
+        ),
+    )
+
+
+def test_metrics_are_plain_json(run, tmp_path):
+    found = json.loads((run.save(tmp_path / "run") / "metrics.json").read_text())
+    assert found["judgement"]["verdict"] == run.judgement.verdict
+    assert {row["role"] for row in found["leaderboard"]} == set(run.leaderboard.index)
