@@ -11,7 +11,6 @@ import pandas
 import plotly.offline
 
 from kinfolk.report import words
-from kinfolk.report.colours import group_colour
 from kinfolk.report.groups import group_table
 from kinfolk.report.payload import payload
 from kinfolk.report.plots import Plots
@@ -35,7 +34,7 @@ def templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    made.filters.update(number=words.number, size=words.size, colour=group_colour)
+    made.filters.update(number=words.number, breakable=words.breakable, signed=words.signed, size=words.size)
     return made
 
 
@@ -63,6 +62,7 @@ def told(run: TableRun) -> dict[str, Any]:
         "command": words.command(run),
         "python_lines": words.python_lines(run),
         "group_count": int(run.nodes["group"].nunique()),
+        "same_size": words.same_size(run),
         "on_map": run.places is not None,
     }
 
@@ -71,6 +71,7 @@ def _common(run: TableRun) -> dict[str, Any]:
     return {
         "run": run,
         "judgement": run.judgement,
+        "verdict": words.judgement(run),
         "mood": VERDICTS.get(run.judgement.verdict, "even"),
         "leaderboard": _leaderboard(run),
         "error_name": words.error_name(run),

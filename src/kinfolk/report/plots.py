@@ -13,15 +13,20 @@ from plotly.subplots import make_subplots
 from kinfolk.report import words
 from kinfolk.report.colours import BETTER, MAIN, QUIET, WORSE, group_colour, group_symbol
 from kinfolk.report.positions import positions
-from kinfolk.typing import Floats
+from kinfolk.typing import Floats, Ints
 
 if TYPE_CHECKING:
     from kinfolk.table.tablerun import TableRun
 
 MANY = 1_500  # nodes; more are drawn by the graphics card
-MEASURES = {
-    "gap": "duality gap", "residual": "residual", "stationarity": "stationarity", "complementarity": "complementarity",
-}  # fmt: skip
+MEASURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gap": ("duality gap", {"color": group_colour(1)}),
+    "residual": ("residual", {"color": group_colour(2), "width": 3}),
+    "stationarity": ("of it stationarity", {"color": group_colour(3), "dash": "dot"}),
+    "complementarity": ("of it complementarity", {"color": group_colour(4), "dash": "dash"}),
+}
+BESIDE = ("alone", "pooled", "tailored")
+LARGEST_LOSS = 100.0  # per cent
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +47,8 @@ class Plots:
             marker = {"color": group_colour(group), "symbol": group_symbol(group), "size": node_size(len(nodes)),
                       "line": {"width": 0.5, "color": "white"}}  # fmt: skip
             figure.add_trace(self._scatter(
-                spots[rows], mode="markers", marker=marker, name=f"group {group}", hovertemplate="%{text}<extra></extra>",
-                text=[self._told(k) for k in np.flatnonzero(rows)],
+                spots[rows], mode="markers", marker=marker, name=f"group {group}",
+                text=self._told(np.flatnonzero(rows)), hovertemplate="%{text}<extra></extra>",
             ))  # fmt: skip
         hidden = {"visible": False}
         figure.update_layout(template="plotly_white", height=560, margin=_margin(), xaxis=hidden, yaxis=hidden)
@@ -59,12 +64,12 @@ class Plots:
             line={"color": MAIN}, marker={"size": 6},
         )  # fmt: skip
         best = go.Scatter(
-            x=path.lams[[path.chosen]], y=path.errors[[path.chosen]], mode="markers", name="chosen", hovertemplate=hover,
-            marker={"color": WORSE, "size": 12, "symbol": "circle-open", "line": {"width": 2.5}},
+            x=path.lams[[path.chosen]], y=path.errors[[path.chosen]], mode="markers", name="chosen",
+            hovertemplate=hover, marker={"color": WORSE, "size": 12, "symbol": "circle-open", "line": {"width": 2.5}},
         )  # fmt: skip
         figure = go.Figure([line, best])
         figure.update_layout(template="plotly_white", height=300, margin=_margin(), showlegend=False)
-        figure.update_xaxes(type="log", title="λ, how strongly neighbours are drawn together")
+        figure.update_xaxes(type="log", dtick=1, title="λ, the pull between neighbours")
         return figure.update_yaxes(title=f"{words.loss_name(self.run)}, cross-validated")
 
     def convergence(self) -> go.Figure:
@@ -72,34 +77,37 @@ class Plots:
         history = self.run.history
         figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08)
         if "objective" in history:
-            figure.add_trace(self._by_round("objective", "objective", MAIN), row=1, col=1)
-        for k, (column, name) in enumerate((c, n) for c, n in MEASURES.items() if c in history):
-            figure.add_trace(self._by_round(column, name, group_colour(k + 1)), row=2, col=1)
+            figure.add_trace(self._by_round("objective", "objective", {"color": MAIN}), row=1, col=1)
+        for column, (name, line) in MEASURES.items():
+            if column in history:
+                figure.add_trace(self._by_round(column, name, line), row=2, col=1)
         figure.update_layout(template="plotly_white", height=460, margin=_margin())
         figure.update_layout(legend={"orientation": "h", "y": 1.08, "x": 0}, hovermode="x unified")
-        figure.update_yaxes(type="log", exponentformat="power", dtick=2, title="distance from the best", row=2, col=1)
+        figure.update_yaxes(type="log", exponentformat="e", nticks=6, title="distance from the best", row=2, col=1)
         figure.update_yaxes(title="objective", row=1, col=1)
         return figure.update_xaxes(title="round", row=2, col=1)
 
     def gain(self) -> go.Figure:
-        """The gain of every node against the rows that it has to learn from; a histogram if all have as many."""
-        known = self.run.nodes[np.isfinite(self.run.nodes["gain"].to_numpy())]
-        gain, rows = known["gain"].to_numpy(), known["train_rows"].to_numpy()
-        low, high = _range(gain)
+        """The gain of every node against the rows that it has to learn from; a histogram if all have as many.
+
+        Losses are drawn as 100 per cent at most: a few nodes with hardly any error alone would hide all others.
+        """
+        nodes = self.run.nodes
+        known = np.flatnonzero(np.isfinite(nodes["gain"].to_numpy()))
+        gain, rows = nodes["gain"].to_numpy()[known].clip(-LARGEST_LOSS), nodes["train_rows"].to_numpy()[known]
         title = "gain over the better baseline, per cent"
-        if len(np.unique(rows)) <= 1:
-            inside = np.clip(gain, low, high)
-            figure = go.Figure(go.Histogram(x=inside.astype("f4"), nbinsx=60, marker={"color": MAIN}, name="nodes"))
+        if words.same_size(self.run) is not None:
+            figure = go.Figure(go.Histogram(x=gain.astype("f4"), nbinsx=50, marker={"color": MAIN}, name="nodes"))
             figure.update_xaxes(title=title).update_yaxes(title="nodes")
         else:
             figure = go.Figure(self._scatter(
-                np.stack([rows, gain], axis=1), mode="markers", hovertemplate="%{text}<extra></extra>",
-                text=[self._told(k) for k in self.run.nodes.index.get_indexer(known.index)],
+                np.stack([rows, gain], axis=1), mode="markers", text=self._told(known),
+                hovertemplate="%{text}<extra></extra>",
                 marker={"color": np.where(gain < 0, WORSE, BETTER), "size": 6, "opacity": 0.7},
             ))  # fmt: skip
-            wide = rows.min() > 0 and rows.max() > 10 * rows.min()
+            wide = rows.min(initial=1) > 0 and rows.max(initial=1) > 10 * rows.min(initial=1)
             figure.update_xaxes(title="rows to learn from", type="log" if wide else "linear")
-            figure.update_yaxes(title=title, range=[low, high], zeroline=True, zerolinewidth=1.5)
+            figure.update_yaxes(title=title, zeroline=True, zerolinewidth=1.5)
         return figure.update_layout(template="plotly_white", height=380, margin=_margin(), showlegend=False)
 
     def exchange(self) -> go.Figure:
@@ -112,10 +120,10 @@ class Plots:
         figure = go.Figure(trace).update_xaxes(title="round").update_yaxes(title="megabytes sent", rangemode="tozero")
         return figure.update_layout(template="plotly_white", height=260, margin=_margin(), showlegend=False)
 
-    def _by_round(self, column: str, name: str, colour: str) -> go.Scatter:
+    def _by_round(self, column: str, name: str, line: dict[str, Any]) -> go.Scatter:
         values = self.run.history[column].to_numpy(dtype=np.float64)
         shown = values if column == "objective" else np.where(values > 0, values, np.nan)
-        return go.Scatter(x=self.run.history.index, y=shown, name=name, mode="lines", line={"color": colour})
+        return go.Scatter(x=self.run.history.index, y=shown, name=name, mode="lines", line=line)
 
     def _scatter(self, spots: Floats, **options: Any) -> Any:
         """Points or lines, drawn by the graphics card if there are many."""
@@ -123,14 +131,16 @@ class Plots:
         x, y = np.asarray(spots, dtype=np.float32).T
         return kind(x=np.ascontiguousarray(x), y=np.ascontiguousarray(y), **options)
 
-    def _told(self, k: int) -> str:
-        """What is said of a node under the pointer."""
-        node = self.run.nodes.iloc[k]
-        return (
-            f"<b>{html.escape(str(node.name))}</b><br>{node['train_rows']:,} rows to learn from, "
-            f"{self.run.graph.degrees[k]} neighbours<br>error alone {words.number(node['error_alone'])}, "
-            f"for all {words.number(node['error_pooled'])}, tailored {words.number(node['error_tailored'])}"
-        )
+    def _told(self, numbers: Ints) -> list[str]:
+        """What is said of nodes under the pointer."""
+        near, chosen = self.run.graph.degrees[numbers], self.run.nodes.iloc[numbers]
+        return [
+            f"<b>{html.escape(str(name))}</b><br>{rows:,} rows to learn from, {degree} neighbours<br>"
+            f"error alone {words.number(alone)}, for all {words.number(pooled)}, tailored {words.number(tailored)}"
+            for name, rows, degree, alone, pooled, tailored in zip(
+                chosen.index, chosen["train_rows"], near, *(chosen[f"error_{kind}"] for kind in BESIDE), strict=True
+            )
+        ]
 
 
 def node_size(count: int) -> float:
@@ -144,13 +154,3 @@ def node_size(count: int) -> float:
 
 def _margin() -> dict[str, int]:
     return {"l": 60, "r": 16, "t": 16, "b": 48}
-
-
-def _range(values: Floats) -> tuple[float, float]:
-    """Where all but the most extreme values lie, with room at both ends; zero is inside."""
-    if not len(values):
-        return -1.0, 1.0
-    low, high = np.percentile(values, [2, 98])
-    low, high = min(float(low), 0.0), max(float(high), 0.0)
-    room = 0.08 * (high - low) or 1.0
-    return low - room, min(high + room, 105.0)

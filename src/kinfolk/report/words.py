@@ -7,6 +7,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 import pandas
+from markupsafe import Markup
 
 if TYPE_CHECKING:
     from kinfolk.table.tablerun import TableRun
@@ -26,11 +27,33 @@ def number(value: Any, digits: int = 3) -> str:
         return "–"
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
+    if value < 0:
+        return "−" + number(-value, digits)
     decimals = digits - 1 - math.floor(math.log10(abs(value)))
     if decimals > digits + 2:
         return f"{value:.{digits - 1}e}"
     text = f"{value:,.{max(decimals, 0)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def signed(value: float) -> str:
+    """A change in per cent.
+
+    >>> signed(-7.2), signed(15.0), signed(0.2)
+    ('−7 %', '+15 %', '±0 %')
+    """
+    if abs(value) < 0.5:
+        return "±0 %"
+    return f"{'+' if value > 0 else '−'}{abs(value):.0f} %"
+
+
+def breakable(name: str) -> Markup:
+    """A name that may be broken after its underscores; anything else in it is escaped.
+
+    >>> breakable("log_<b>")
+    Markup('log_<wbr>&lt;b&gt;')
+    """
+    return Markup("_<wbr>").join(name.split("_"))
 
 
 def size(count: Any) -> str:
@@ -62,6 +85,18 @@ def loss_name(run: TableRun) -> str:
 def gain_sentence(run: TableRun) -> str:
     """How a gain is counted."""
     return f"per cent less {loss_name(run)} of the tailored model on the node's own test rows"
+
+
+def same_size(run: TableRun) -> int | None:
+    """How many rows every tested node has to learn from; None if it differs."""
+    sizes = run.nodes["train_rows"][run.nodes["gain"].notna()].unique()
+    return int(sizes[0]) if len(sizes) == 1 else None
+
+
+def judgement(run: TableRun) -> tuple[str, str]:
+    """The judgement as a heading and what follows."""
+    heading, _, rest = run.judgement.text.partition(": ")
+    return heading.removesuffix(" here"), rest[:1].upper() + rest[1:]
 
 
 def taken(run: TableRun) -> list[tuple[str, int, float]]:

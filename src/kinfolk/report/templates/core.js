@@ -27,6 +27,7 @@ const groupAt = (lam, node) => data.path.groups[lam * count + node];
 
 function format(value, digits = 3) {
   if (value === null || Number.isNaN(value)) return "–";
+  if (value < 0) return "−" + format(-value, digits);
   if (value !== 0 && Math.abs(value) < 1e-4) return value.toExponential(digits - 1);
   if (Math.abs(value) >= 10 ** digits) return Math.round(value).toLocaleString("en");
   return String(Number(value.toPrecision(digits)));
@@ -62,6 +63,7 @@ function themed(layout) {
   const ink = css("--ink"), soft = css("--soft"), line = css("--line");
   const out = {...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true,
     font: {family: getComputedStyle(document.body).fontFamily, size: 12, color: soft},
+    modebar: {bgcolor: "rgba(0,0,0,0)", color: css("--edge"), activecolor: ink},
     hoverlabel: {bgcolor: css("--paper"), bordercolor: line, font: {color: ink}}};
   for (const name in layout) if (/^[xy]axis\d*$/.test(name))
     out[name] = {automargin: true, ...layout[name], gridcolor: line, zerolinecolor: css("--edge"), linecolor: line};
@@ -70,7 +72,8 @@ function themed(layout) {
 function drawFigure(name) {
   const place = at("figure-" + name);
   if (!place) return;
-  const {data: traces, layout} = figures[name];
+  const {data: given, layout} = figures[name];
+  const traces = JSON.parse(JSON.stringify(given).replaceAll(data.colours[0], css("--accent"))); // brighter on dark ground
   if (!hasGraphicsCard) for (const trace of traces) if (trace.type === "scattergl") trace.type = "scatter";
   const narrow = place.clientWidth < 520, shown = themed(layout);
   shown.margin = {...layout.margin, l: narrow ? 44 : 60, r: narrow ? 4 : 16};

@@ -1,5 +1,6 @@
 // The network: nodes and edges, what colours mean, the node under the pointer, and the way along λ.
-const view = {lam: data.path.chosen, colour: "group", strokes: "weight", node: null, pinned: false};
+const view = {lam: data.path.chosen, colour: "group", strokes: "weight", node: null};
+const FEW = 25; // nodes whose names fit in
 const BINS = 5; // widths of lines; one trace has one
 const MEANING = {
   weight: "Wide lines: a large weight, neighbours that are to be much alike.",
@@ -19,6 +20,7 @@ data.path.names.forEach((name, k) => {
 });
 const neighbours = Array.from({length: count}, () => []);
 data.head.forEach((head, edge) => { neighbours[head].push([data.tail[edge], edge]); neighbours[data.tail[edge]].push([head, edge]); });
+const sameWeight = data.weight.every(weight => weight === data.weight[0]);
 const many = hasGraphicsCard && (count > 1500 || data.head.length > 4000);
 const kind = many ? "scattergl" : "scatter";
 const nodeSize = () => Math.max(4.5, Math.min(22, 32 / count ** 0.25)) * (at("map").clientWidth < 520 ? 0.8 : 1);
@@ -58,29 +60,39 @@ function nodeSymbols() {
   return view.colour === "group" ? Array.from({length: count}, (_, node) => symbolOf(groupAt(view.lam, node))) : "circle";
 }
 function nodeTrace() {
-  return {type: kind, mode: "markers", x: data.x, y: data.y, hoverinfo: "none", showlegend: false,
+  const few = count <= FEW;
+  const plain = name => name.replaceAll("&", "&amp;").replaceAll("<", "&lt;"); // no markup from names
+  return {type: kind, mode: few ? "markers+text" : "markers", x: data.x, y: data.y, hoverinfo: "none", showlegend: false, cliponaxis: false,
+    text: few ? data.names.map(plain) : undefined, textposition: "top center", textfont: {color: css("--ink"), size: 12, shadow: `0 0 3px ${css("--paper")}, 0 0 3px ${css("--paper")}`},
     marker: {color: nodeColours(), symbol: nodeSymbols(), size: nodeSize(), opacity: 1, line: {width: many ? 0.4 : 1, color: css("--rim")}}};
 }
 /** One trace for each width of line: edges whose weight or flow is a like share of the largest. */
 function edgeTraces() {
+  const fine = Math.max(0.35, Math.min(1, 10 / Math.sqrt(data.weight.length))); // the more lines, the finer
   const traces = Array.from({length: BINS}, (_, bin) => ({type: kind, mode: "lines", x: [], y: [], hoverinfo: "skip", showlegend: false,
-    line: {color: css(view.strokes === "flow" ? "--flow" : "--edge"), width: (many ? 0.5 : 0.8) + (many ? 0.45 : 0.8) * bin}, opacity: 0.18 + 0.16 * bin}));
+    line: {color: css(view.strokes === "flow" ? "--flow" : "--edge"), width: Math.max(0.5, (1 + bin) * fine)}, opacity: 0.3 + 0.12 * bin}));
   if (view.strokes === "none") return traces;
-  const values = data[view.strokes];
   let low = Infinity, high = 0;
-  for (const value of values) { low = Math.min(low, value); high = Math.max(high, value); }
-  values.forEach((value, edge) => {
+  for (const value of data[view.strokes]) { low = Math.min(low, value); high = Math.max(high, value); }
+  data[view.strokes].forEach((value, edge) => {
     const bin = high - low <= 1e-6 * high ? 1 : Math.min(BINS - 1, Math.floor(BINS * value / high));
     traces[bin].x.push(data.x[data.head[edge]], data.x[data.tail[edge]], null);
     traces[bin].y.push(data.y[data.head[edge]], data.y[data.tail[edge]], null);
   });
   return traces;
 }
+/** As high as the network is, at this width. */
+function fitHeight() {
+  const extent = values => { let low = Infinity, high = -Infinity; for (const value of values) { low = Math.min(low, value); high = Math.max(high, value); } return high - low; };
+  const map = at("map"), share = extent(data.y) / (extent(data.x) || 1);
+  map.style.height = Math.round(Math.max(300, Math.min(640, map.clientWidth * share + 40))) + "px";
+}
 function drawNetwork() {
+  fitHeight();
   const hidden = {visible: false, fixedrange: false};
   const layout = {...themed({xaxis: hidden, yaxis: {...hidden, scaleanchor: "x"}}), margin: {l: 12, r: 12, t: 12, b: 12}, uirevision: "same",
     hovermode: "closest", hoverdistance: 24, dragmode: matchMedia("(pointer: coarse)").matches ? false : "pan"};
-  Plotly.react(at("map"), [...edgeTraces(), nodeTrace()], layout, {...config, displayModeBar: "hover"});
+  Plotly.react(at("map"), [...edgeTraces(), nodeTrace()], layout, {...config, displayModeBar: true, modeBarButtons: [["zoomIn2d", "zoomOut2d", "resetScale2d"]]});
   drawLegend();
   drawCard();
   markLam();
@@ -112,12 +124,12 @@ function groupSizes(lam) {
 function drawLegend() {
   const legend = at("legend"), field = FIELDS[view.colour];
   legend.replaceChildren();
-  at("stroke-words").textContent = MEANING[view.strokes];
+  at("stroke-words").textContent = view.strokes === "weight" && sameWeight ? "All edges have the same weight." : MEANING[view.strokes];
   if (view.colour === "group") {
     const sizes = groupSizes(view.lam);
     for (const [group, size] of sizes.slice(0, 16)) {
       const item = make("span");
-      item.append(swatch(group), `${group}: ${size.toLocaleString("en")} ${size === 1 ? "node" : "nodes"}`);
+      item.append(swatch(group), `group ${group}: ${size.toLocaleString("en")} ${size === 1 ? "node" : "nodes"}`);
       legend.append(item);
     }
     if (sizes.length > 16) legend.append(make("span", `and ${sizes.length - 16} more groups`));
@@ -128,7 +140,7 @@ function drawLegend() {
   scale.style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
   legend.append(make("span", format(low, 2) + unit), scale, make("span", format(high, 2) + unit), make("span", field.title));
   const lost = Array.from({length: count}, (_, node) => valueOf(view.colour, node)).filter(value => !Number.isFinite(value)).length;
-  if (lost) legend.append(make("span", `grey: ${lost.toLocaleString("en")} nodes without test rows`));
+  if (lost) legend.append(make("span", `grey: ${lost.toLocaleString("en")} ${lost === 1 ? "node" : "nodes"} without ${field.number === undefined ? "test rows" : "a model"}`));
 }
 
 // The node under the pointer -----------------------------------------------------------------------------------------
@@ -148,8 +160,10 @@ function drawCard() {
   if (FIELDS[view.colour].number !== undefined) add(FIELDS[view.colour].title, format(valueOf(view.colour, node)), true);
   add("rows to learn from", format(data.nodes.train_rows[node], 9));
   add("test rows", format(data.nodes.test_rows[node], 9));
-  ["error alone", "error, one model for all", "error, tailored", "error, what it ends with"].forEach((name, k) => add(name, format(errors[k]), errors[k] === Math.min(...errors)));
-  add("gain over the better baseline", Number.isFinite(data.nodes.gain[node]) ? format(data.nodes.gain[node], 2) + " %" : "–");
+  if (data.nodes.test_rows[node]) {
+    ["error alone", "error, one model for all", "error, tailored", "error, what it ends with"].forEach((name, k) => add(name, format(errors[k]), errors[k] === Math.min(...errors)));
+    add("gain over the better baseline", Number.isFinite(data.nodes.gain[node]) ? format(data.nodes.gain[node], 2) + " %" : "–");
+  }
   add("ends with", {alone: "alone", pooled: "one model for all", tailored: "tailored"}[data.kinds[data.model[node]]]);
   card.append(list, neighbourLine(node));
 }
@@ -177,9 +191,9 @@ function drawOver() {
   }
   add("circle", {cx: x, cy: y, r: size / 2 + 4});
   const right = x < shown.width * 0.6;
-  add("text", {x: right ? x + size / 2 + 10 : x - size / 2 - 10, y: y + 4, "text-anchor": right ? "start" : "end"}).textContent = data.names[node];
+  if (count > FEW) add("text", {x: right ? x + size / 2 + 10 : x - size / 2 - 10, y: y + 4, "text-anchor": right ? "start" : "end"}).textContent = data.names[node];
 }
-function choose(node, pinned) { view.node = node; view.pinned = pinned; drawCard(); }
+function choose(node) { view.node = node; drawCard(); }
 
 // Along λ ------------------------------------------------------------------------------------------------------------
 function markLam() {
@@ -193,7 +207,11 @@ function markLam() {
   const line = {type: "line", xref: "x", yref: "paper", x0: lams[k], x1: lams[k], y0: 0, y1: 1, line: {color: css("--ink"), width: 1.5, dash: "dot"}};
   if (at("figure-path").data) Plotly.relayout(at("figure-path"), {shapes: [line]});
 }
-function setLam(k) { view.lam = k; at("lam").value = k; requestAnimationFrame(recolour); }
+function setLam(k) {
+  view.lam = k;
+  at("lam").value = k;
+  setLam.waiting ??= requestAnimationFrame(() => { setLam.waiting = null; recolour(); }); // once, however fast it moves
+}
 function play() {
   const button = at("play"), stop = () => { clearInterval(play.timer); play.timer = null; button.textContent = "▶"; };
   if (play.timer) return stop();
@@ -207,11 +225,11 @@ function startNetwork() {
   at("colour").onchange = event => { view.colour = event.target.value; recolour(); };
   at("strokes").onchange = event => { view.strokes = event.target.value; drawNetwork(); };
   if (count <= 5000) at("names").append(...data.names.map(name => make("option", undefined, {value: name})));
-  at("find").oninput = event => { const node = data.names.indexOf(event.target.value); choose(node < 0 ? null : node, node >= 0); };
+  at("find").oninput = event => { const node = data.names.indexOf(event.target.value); choose(node < 0 ? null : node); };
   drawNetwork();
   const map = at("map");
-  map.on("plotly_hover", event => { const point = event.points.find(each => each.curveNumber === BINS); if (point) choose(point.pointNumber, false); });
-  map.on("plotly_click", event => { const point = event.points.find(each => each.curveNumber === BINS); if (point) choose(point.pointNumber, true); });
+  map.on("plotly_hover", event => { const point = event.points.find(each => each.curveNumber === BINS); if (point) choose(point.pointNumber); });
+  map.on("plotly_click", event => { const point = event.points.find(each => each.curveNumber === BINS); if (point) choose(point.pointNumber); });
   for (const event of ["plotly_relayout", "plotly_relayouting", "plotly_afterplot"]) map.on(event, drawOver);
   if (!at("lam")) return;
   at("lam").oninput = event => setLam(Number(event.target.value));

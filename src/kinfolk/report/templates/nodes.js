@@ -3,16 +3,16 @@ const ROWS = 20;
 const SHOWN = [
   {title: data.nodeTitle, value: node => data.names[node], text: true},
   {title: "group", value: node => data.nodes.group[node], group: true},
-  {title: "rows to learn from", value: node => data.nodes.train_rows[node], digits: 9},
-  {title: "test rows", value: node => data.nodes.test_rows[node], digits: 9},
+  {title: "gain", value: node => data.nodes.gain[node], signed: true},
   {title: "error alone", value: node => data.nodes.error_alone[node]},
   {title: "for all", value: node => data.nodes.error_pooled[node]},
   {title: "tailored", value: node => data.nodes.error_tailored[node]},
   {title: "in the end", value: node => data.nodes.error_final[node]},
-  {title: "gain", value: node => data.nodes.gain[node], signed: true},
+  {title: "rows to learn from", value: node => data.nodes.train_rows[node], digits: 9},
+  {title: "test rows", value: node => data.nodes.test_rows[node], digits: 9},
   {title: "ends with", value: node => ({alone: "alone", pooled: "one for all", tailored: "tailored"})[data.kinds[data.model[node]]], text: true},
 ];
-const list = {order: [], column: 0, down: false, page: 0};
+const list = {order: [], column: SHOWN.findIndex(column => column.signed), down: true, page: 0};
 const inWords = new Intl.Collator("en", {numeric: true, sensitivity: "base"});
 
 /** Numbers by size, texts by alphabet; what is missing comes last either way. */
@@ -32,7 +32,7 @@ function cell(column, node) {
   const value = column.value(node);
   if (column === SHOWN[0]) {
     const made = make("td"), link = make("a", value, {href: "#network"});
-    link.onclick = () => choose(node, true);
+    link.onclick = () => choose(node);
     made.append(link);
     return made;
   }
