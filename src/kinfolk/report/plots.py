@@ -69,7 +69,7 @@ class Plots:
         )  # fmt: skip
         figure = go.Figure([line, best])
         figure.update_layout(template="plotly_white", height=300, margin=_margin(), showlegend=False)
-        figure.update_xaxes(type="log", dtick=1, title="λ, the pull between neighbours")
+        figure.update_xaxes(type="log", dtick=1, exponentformat="none", title="λ, the pull between neighbours")
         return figure.update_yaxes(title=f"{words.loss_name(self.run)}, cross-validated")
 
     def convergence(self) -> go.Figure:
@@ -107,7 +107,7 @@ class Plots:
             ))  # fmt: skip
             wide = rows.min(initial=1) > 0 and rows.max(initial=1) > 10 * rows.min(initial=1)
             figure.update_xaxes(title="rows to learn from", type="log" if wide else "linear")
-            figure.update_yaxes(title=title, zeroline=True, zerolinewidth=1.5)
+            figure.update_yaxes(title=title, rangemode="tozero", zeroline=True, zerolinewidth=1.5)
         return figure.update_layout(template="plotly_white", height=380, margin=_margin(), showlegend=False)
 
     def exchange(self) -> go.Figure:

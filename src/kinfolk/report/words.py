@@ -117,8 +117,8 @@ def exchange(run: TableRun) -> dict[str, Any]:
     return {
         "figures": [
             ("rounds", number(rounds, 9)),
-            ("messages in each round", number(messages, 9)),
-            ("messages in all", number(messages * rounds, 12)),
+            ("messages between neighbours in each round", number(messages, 9)),
+            ("messages between neighbours in all", number(messages * rounds, 12)),
             ("sent in each round", size(per_round)),
             ("sent in all", size(sent)),
             ("sent by a typical node in each round", size(per_round / max(len(run.nodes), 1))),
@@ -148,7 +148,8 @@ def _talk(run: TableRun) -> tuple[str, list[str], list[str]]:
     if run.about["algorithm"] == "GTVMin":
         width = len(run.about["features"]) + 1
         return (
-            f"In each round every node tells each of its neighbours the parameters of its model: {width} numbers.",
+            f"In each round every node tells each of its neighbours the parameters of its model: {width} numbers. "
+            "Now and then a coordinator hears how far each node moved, but no model, and sets the step size.",
             ["The parameters of its neighbours' models, round by round, and so what they would predict for any row."],
             hidden,
         )

@@ -6,6 +6,7 @@ const at = id => document.getElementById(id);
 const data = JSON.parse(at("data").textContent);
 const figures = JSON.parse(at("figures").textContent);
 const count = data.names.length;
+const touched = matchMedia("(pointer: coarse)").matches; // dragging scrolls the page there
 const config = {responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
 
 function unpack(packed) {
@@ -32,6 +33,7 @@ function format(value, digits = 3) {
   if (Math.abs(value) >= 10 ** digits) return Math.round(value).toLocaleString("en");
   return String(Number(value.toPrecision(digits)));
 }
+const counted = (number, word) => `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
 function make(tag, text, attributes = {}) {
   const made = document.createElement(tag);
   if (text !== undefined) made.textContent = text; // never as markup: names come from data
@@ -77,7 +79,7 @@ function drawFigure(name) {
   if (!hasGraphicsCard) for (const trace of traces) if (trace.type === "scattergl") trace.type = "scatter";
   const narrow = place.clientWidth < 520, shown = themed(layout);
   shown.margin = {...layout.margin, l: narrow ? 44 : 60, r: narrow ? 4 : 16};
-  shown.dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom";
+  shown.dragmode = touched ? false : "zoom";
   return Plotly.react(place, traces, shown, {...config, displayModeBar: narrow ? false : "hover"});
 }
 const hasGraphicsCard = (() => {
@@ -104,13 +106,17 @@ function onPaper(now) {
   if (!now) dispatchEvent(new Event("resize"));
 }
 function start() {
-  try { const kept = localStorage.getItem("kinfolk-theme"); if (kept) document.documentElement.dataset.theme = kept; } catch { /* as above */ }
+  try {
+    const kept = localStorage.getItem("kinfolk-theme");
+    if (kept) document.documentElement.dataset.theme = kept;
+  } catch { /* as above */ }
   at("theme").onclick = () => setTheme(isDark() ? "light" : "dark");
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   addEventListener("beforeprint", () => onPaper(true));
   addEventListener("afterprint", () => onPaper(false));
   for (const button of document.querySelectorAll(".copy")) button.onclick = () => copy(button);
   startNetwork();
+  startAlong();
   startNodes();
   redraw();
   document.documentElement.dataset.ready = "yes";

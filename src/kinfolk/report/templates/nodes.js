@@ -10,7 +10,7 @@ const SHOWN = [
   {title: "in the end", value: node => data.nodes.error_final[node]},
   {title: "rows to learn from", value: node => data.nodes.train_rows[node], digits: 9},
   {title: "test rows", value: node => data.nodes.test_rows[node], digits: 9},
-  {title: "ends with", value: node => ({alone: "alone", pooled: "one for all", tailored: "tailored"})[data.kinds[data.model[node]]], text: true},
+  {title: "ends with", value: node => ENDS[data.kinds[data.model[node]]], text: true},
 ];
 const list = {order: [], column: SHOWN.findIndex(column => column.signed), down: true, page: 0};
 const inWords = new Intl.Collator("en", {numeric: true, sensitivity: "base"});
@@ -37,7 +37,10 @@ function cell(column, node) {
     return made;
   }
   if (column.text) return make("td", value);
-  if (column.signed) return make("td", Number.isNaN(value) ? "–" : `${value > 0 ? "+" : ""}${format(value, 2)} %`, {class: value > 0 ? "plus" : value < 0 ? "minus" : ""});
+  if (column.signed) {
+    const text = Number.isNaN(value) ? "–" : `${value > 0 ? "+" : ""}${format(value, 2)} %`;
+    return make("td", text, {class: value > 0 ? "plus" : value < 0 ? "minus" : ""});
+  }
   const made = make("td", format(value, column.digits || 3));
   if (column.group) made.prepend(swatch(value));
   return made;
