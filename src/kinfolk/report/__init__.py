@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,19 @@ if TYPE_CHECKING:
 
 
 def write_page(run: TableRun, path: Path) -> Path:
-    """Write the page."""
-    path.write_text(run.judgement.text)
+    """Write the page: one file that works offline. It is there in full, or not at all."""
+    from kinfolk.report.page import page_html
+
+    path = Path(path)
+    text = page_html(run)
+    draft = path.with_name(path.name + ".part")
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, path)
     return path
 
 
 def notebook_html(run: TableRun) -> str:
-    """What a notebook shows."""
-    raise NotImplementedError
+    """What a notebook shows: the judgement and the leaderboard."""
+    from kinfolk.report.page import summary_html
+
+    return summary_html(run)

@@ -1,0 +1,108 @@
+"""The page itself: what the template is told, and the figures it carries."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+import pandas
+import plotly.offline
+
+from kinfolk.report import words
+from kinfolk.report.groups import group_table
+from kinfolk.report.payload import payload
+from kinfolk.report.plots import Plots
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from kinfolk.table.tablerun import TableRun
+
+VERDICTS = {"helps": "good", "no clear difference": "even", "does not help": "bad"}
+
+
+@cache
+def templates() -> jinja2.Environment:
+    """The templates of this package; whatever comes from data is escaped."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("kinfolk.report", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
+    made.filters.update(number=words.number, breakable=words.breakable, signed=words.signed, size=words.size)
+    return made
+
+
+def page_html(run: TableRun) -> str:
+    """The whole page as text."""
+    return templates().get_template("page.html").render(**told(run), plotly=plotly.offline.get_plotlyjs())
+
+
+def summary_html(run: TableRun) -> str:
+    """The judgement and the leaderboard, for a notebook."""
+    return templates().get_template("summary.html").render(**_common(run))
+
+
+def told(run: TableRun) -> dict[str, Any]:
+    """All that the template needs to know."""
+    return {
+        **_common(run),
+        "payload": payload(run),
+        "figures": _figures(run),
+        "taken": words.taken(run),
+        "gain_sentence": words.gain_sentence(run),
+        "loss_name": words.loss_name(run),
+        "table": group_table(run),
+        "exchange": words.exchange(run),
+        "command": words.command(run),
+        "python_lines": words.python_lines(run),
+        "group_count": int(run.nodes["group"].nunique()),
+        "same_size": words.same_size(run),
+        "on_map": run.places is not None,
+    }
+
+
+def _common(run: TableRun) -> dict[str, Any]:
+    return {
+        "run": run,
+        "judgement": run.judgement,
+        "verdict": words.judgement(run),
+        "mood": VERDICTS.get(run.judgement.verdict, "even"),
+        "leaderboard": _leaderboard(run),
+        "error_name": words.error_name(run),
+        "classifies": run.target.classifies,
+        "node_count": len(run.nodes),
+    }
+
+
+def _leaderboard(run: TableRun) -> list[dict[str, Any]]:
+    """The rows of the leaderboard, the best first, with the length of their bars."""
+    board = run.leaderboard.sort_values("error", kind="stable")
+    worst = float(board["error"].max()) or 1.0
+    rows = []
+    for role, row in board.iterrows():
+        cells = {str(name): None if pandas.isna(value) else value for name, value in row.items()}
+        title = str(cells.pop("method")).removeprefix("final: ").removeprefix("tailored: ").removeprefix("control: ")
+        rows.append({"role": str(role), "title": title, "bar": 100 * float(row["error"]) / worst, **cells})
+    return rows
+
+
+def _figures(run: TableRun) -> dict[str, Any]:
+    """The figures as plain values; the page gives them its own colours."""
+    plots = Plots(run)
+    made: dict[str, go.Figure] = {
+        "path": plots.path(),
+        "convergence": plots.convergence(),
+        "gain": plots.gain(),
+        "exchange": plots.exchange(),
+    }
+    out = {}
+    for name, figure in made.items():
+        out[name] = json.loads(figure.to_json())
+        out[name]["layout"].pop("template", None)
+    return out
