@@ -42,7 +42,7 @@ from kinfolk.typing import Floats, Ints
 Role = Literal["alone", "pooled", "tailored", "control"]
 RIDGES = tuple(float(ridge) for ridge in 10.0 ** np.arange(-2, 5))
 NO_RIDGE = 1e-8
-SMOOTH_STRENGTHS = tuple(float(part) for part in 10.0 ** np.arange(-3, 2.1, 0.5))
+SMOOTH_STRENGTHS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1, 0.5))
 NORM_STRENGTHS = tuple(float(part) for part in 10.0 ** np.arange(-2, 1.1, 0.375))
 RELAX_STRENGTHS = (0.03, 0.15, 0.7, 3.0, 15.0)
 ANY_STRENGTHS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1))

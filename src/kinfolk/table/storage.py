@@ -87,7 +87,7 @@ class FolderJournal:
         arrays = make()
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".part")
-        safetensors.numpy.save_file(arrays, partial)
+        _write_arrays(partial, arrays)
         partial.replace(path)
         return arrays
 
@@ -142,10 +142,15 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else str(value)
 
 
+def _write_arrays(file: Path, arrays: dict[str, Any], words: dict[str, str] | None = None) -> None:
+    plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    file.write_bytes(safetensors.numpy.save(plain, metadata=words))
+
+
 def _write_path(path: LamPath, file: Path) -> None:
     arrays = {name: getattr(path, name) for name in ("lams", "errors", "spread", "groups", "signature")}
     arrays["signature"] = arrays["signature"].astype(np.float32)
-    safetensors.numpy.save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, file)
+    _write_arrays(file, arrays)
 
 
 def _write_graph(run: TableRun, file: Path) -> None:
@@ -169,9 +174,7 @@ def _write_models(models: Any, stem: Path) -> None:
     inner = models.models if isinstance(models, Shared) else models
     if isinstance(inner, LinearModels):
         words = {"loss": type(inner.loss).__name__, "options": json.dumps(dataclasses.asdict(inner.loss))}
-        safetensors.numpy.save_file(
-            {"w": np.ascontiguousarray(inner.w)}, stem.with_suffix(".safetensors"), metadata=words
-        )
+        _write_arrays(stem.with_suffix(".safetensors"), {"w": inner.w}, words)
         return
     if not isinstance(inner, FittedModels):
         raise InputError(f"Expected linear models or estimators to save, got {type(inner).__name__}.")
