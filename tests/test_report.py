@@ -253,6 +253,13 @@ def test_a_phone_needs_no_sideways_scrolling(visit, page_file, scheme):
 def test_it_can_be_printed(visit, page_file):
     page = visit(page_file, color_scheme="dark")
     assert len(page.pdf(format="A4", print_background=True)) > 20_000
+    page.set_viewport_size({"width": 700, "height": 990})
+    page.emulate_media(media="print")
+    page.evaluate("onPaper(true)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 700
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.evaluate("onPaper(false)")
+    page.emulate_media(media="screen", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
 
 
