@@ -79,7 +79,7 @@ def error_name(run: TableRun) -> str:
 
 def loss_name(run: TableRun) -> str:
     """What gains and cross-validation compare."""
-    return "Brier score" if run.target.classifies else "mean squared error"
+    return "Brier score" if run.target.classifies else "root mean squared error"
 
 
 def gain_sentence(run: TableRun) -> str:

@@ -151,10 +151,13 @@ class Linear:
         if method not in LINEAR_METHODS:
             from_file(method, "a method", [*LINEAR_METHODS])
 
-    def tailored(self, method: str, network: Network, pooled: Fit) -> list[Candidate]:
-        """A method by name, or from a file: a function from a loss to an algorithm with a λ."""
-        # One ridge term for each node adds up to that of the pooled model, which is where λ = ∞ leads.
-        loss = replace(self.loss, ridge=pooled.strength / network.graph.node_count)
+    def tailored(self, method: str, network: Network, pooled: Fit, alone: float) -> list[Candidate]:
+        """A method by name, or from a file: a function from a loss to an algorithm with a λ.
+
+        One ridge term for each node adds up to that of the pooled model, where λ = ∞ leads; but no more than suits
+        nodes ``alone``: where slopes cancel, the pooled model has next to none, and its ridge term any size.
+        """
+        loss = replace(self.loss, ridge=min(pooled.strength / network.graph.node_count, alone))
         if method in LINEAR_METHODS:
             return LINEAR_METHODS[method](loss, network, pooled)
         make = from_file(method, "a method", [*LINEAR_METHODS])
@@ -177,7 +180,7 @@ class Estimators:
         if method not in ("auto", "fedrelax"):
             from_file(method, f"a method for {type(self.estimator).__name__}", ["fedrelax"])
 
-    def tailored(self, method: str, network: Network, pooled: Fit) -> list[Candidate]:
+    def tailored(self, method: str, network: Network, pooled: Fit, alone: float) -> list[Candidate]:
         """FedRelax, or a function from a file, from an estimator to an algorithm with a λ."""
         if method in ("auto", "fedrelax"):
             return [_fedrelax(self.estimator, network)]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas
 
-from kinfolk.checks import listing
 from kinfolk.graph import Graph
 from kinfolk.table.columns import Target
 from kinfolk.typing import Floats, Ints
@@ -184,4 +183,6 @@ def _not_for(nodes: pandas.DataFrame, against: str, graph: Graph, verdict: str) 
     lost = (nodes["tailored"] - nodes[against])[nodes["tailored"] > nodes[against]].sort_values(ascending=False)
     if verdict != "helps" or lost.empty:
         return ""
-    return f" Not for {listing(graph.names[k] for k in lost.index)}."
+    named = [str(graph.names[k]) for k in lost.index]
+    others = f" and {len(named) - 3:,} others" if len(named) > 3 else ""
+    return f" Not for {', '.join(named[:3])}{others}."

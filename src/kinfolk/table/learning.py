@@ -180,30 +180,39 @@ class Chosen:
 
 
 def _choose(prepared: Prepared, journal: Journal, bar: Bar) -> Chosen:
+    """Predict parts of the training rows from the others with every candidate and strength."""
     training, family, settings = prepared.training, prepared.family, prepared.settings
-    network = training.network()
-    parts = [training.network(rows) for rows, _ in training.folds]
+    network, parts = training.network(), [training.network(rows) for rows, _ in training.folds]
+
+    def tried(candidate: Candidate, where: list[Network], fallback: Floats | None) -> Validation:
+        return validate(training, candidate, where, fallback, journal, bar)
+
     pooled, alone = family.baselines()
     bar.expect((len(pooled.strengths) + len(alone.strengths)) * len(parts))
-    found = {"pooled": validate(training, pooled, parts, None, journal, bar)}
-    found["alone"] = validate(training, alone, parts, found["pooled"].row_loss, journal, bar)
-    first = next(pooled.fits(network, [found["pooled"].strength], ROUGH))
-    candidates = [_with_lam(each, settings.lam) for each in family.tailored(settings.method, network, first)]
-    control = control_graph(network.graph, settings.seed)
-    units = sum(len(each.strengths) for each in candidates) + (0 if control is None else len(candidates[0].strengths))
-    bar.expect(units * len(parts))
+    found = {"pooled": tried(pooled, parts, None)}
     fallback = found["pooled"].row_loss
-    tried = [validate(training, each, parts, fallback, journal, bar) for each in candidates]
-    found["tailored"] = min(tried, key=lambda each: each.error)
+    found["alone"] = tried(alone, parts, fallback)
+    first = next(pooled.fits(network, [found["pooled"].strength], ROUGH))
+    candidates = family.tailored(settings.method, network, first, found["alone"].strength)
+    candidates = [_with_lam(each, settings.lam) for each in candidates]
+    bar.expect(sum(len(each.strengths) for each in candidates) * len(parts))
+    found["tailored"] = min((tried(each, parts, fallback) for each in candidates), key=lambda each: each.error)
+    control, rewired = _controls(network, parts, settings.seed)
     if control is not None:
-        best = found["tailored"].candidate
-        rewired = [
-            part.with_graph(shuffled) for part in parts if (shuffled := control_graph(part.graph, settings.seed))
-        ]
-        if len(rewired) == len(parts):
-            shadow = dataclasses.replace(best, role="control")
-            found["control"] = validate(training, shadow, rewired, fallback, journal, bar)
+        shadow = dataclasses.replace(found["tailored"].candidate, role="control")
+        bar.expect(len(shadow.strengths) * len(parts))
+        found["control"] = tried(shadow, rewired, fallback)
     return Chosen(network, found, control)
+
+
+def _controls(network: Network, parts: list[Network], seed: int) -> tuple[Graph | None, list[Network]]:
+    """Random graphs with the same degrees, for all rows and for every part; None if one cannot be drawn."""
+    drawn = {id(each.graph): each.graph for each in [network, *parts]}
+    random = {key: control_graph(graph, seed) for key, graph in drawn.items()}
+    if any(graph is None for graph in random.values()):
+        return None, []
+    rewired = [part.with_graph(graph) for part in parts if (graph := random[id(part.graph)]) is not None]
+    return random[id(network.graph)], rewired
 
 
 def _with_lam(candidate: Candidate, lam: Any) -> Candidate:
@@ -259,7 +268,7 @@ def _finish(prepared: Prepared, chosen: Chosen, learnt: Learnt, seconds: float) 
     truth = prepared.y[prepared.held_out]
     loss = {role: prepared.target.loss(each, truth) for role, each in said.items()}
     errors = HeldOutErrors(loss, prepared.tested, prepared.target)
-    path = _path(chosen, learnt)
+    path = _path(prepared, chosen, learnt)
     unaided = bool((chosen.network.data.sizes[np.unique(prepared.tested)] > 0).any())
     recommended = min(KINDS, key=lambda role: validations[role].error)
     return TableRun(
@@ -367,7 +376,7 @@ def _missing_rows(prepared: Prepared, chosen: Chosen, unaided: bool) -> list[str
     return notes
 
 
-def _path(chosen: Chosen, learnt: Learnt) -> LamPath:
+def _path(prepared: Prepared, chosen: Chosen, learnt: Learnt) -> LamPath:
     """The tailored models along λ, in a few numbers per node."""
     validation, graph = chosen.validations["tailored"], chosen.network.graph
     described = [_signature(each) for each in learnt.along]
@@ -375,7 +384,7 @@ def _path(chosen: Chosen, learnt: Learnt) -> LamPath:
     names = described[0][1]
     target = spread(_filled(signature[validation.best])) * UNEXPLAINED
     found = np.array([groups(graph, _filled(numbers), target) for numbers in signature])
-    shown = validation.errors
+    shown = prepared.target.shown(validation.errors)
     return LamPath(
         lams=np.array([each.strength for each in learnt.along]),
         chosen=validation.best,
