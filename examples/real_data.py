@@ -35,8 +35,9 @@ def learnt(name: str, folder: Path | None) -> kinfolk.TableRun:
 def row(name: str, run: kinfolk.TableRun) -> list[str]:
     """A line of the table: errors, and the gain over the better baseline."""
     board, judgement = run.leaderboard, run.judgement
-    errors = [f"{board.loc[role, 'error']:.3g}" if role in board.index else "–" for role in ROLES]
-    gain = f"**{judgement.gain:.1f} %** ({judgement.low:.1f} to {judgement.high:.1f})"
+    errors = [f"{board.loc[role, 'error']:#.3g}" if role in board.index else "–" for role in ROLES]
+    mark = "**" if judgement.verdict == "helps" else ""
+    gain = f"{mark}{judgement.gain:.1f} %{mark} ({judgement.low:.1f} to {judgement.high:.1f})"
     control = "–"
     if "control" in board.index:
         control = f"{100 * (1 - board.loc['control', 'error'] / board.loc[judgement.against, 'error']):.1f} %"

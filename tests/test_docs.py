@@ -52,7 +52,6 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
             space = example.globs
         else:
             exec(compile("\n" * line + code, str(page), "exec", dont_inherit=True), space)
-            sys.modules.setdefault("page", type(sys)("page"))
 
 
 # ---------------------------------------------------------------------- the shell
@@ -146,6 +145,18 @@ def test_every_page_is_in_the_menu():
     menu = (ROOT / "mkdocs.yml").read_text()
     for page in PAGES:
         assert re.search(rf"[ :]{re.escape(str(page.relative_to(DOCS)))}$", menu, re.MULTILINE), page
+
+
+def test_real_data_go_between_the_marks():
+    spec = importlib.util.spec_from_file_location("real_data", ROOT / "examples" / "real_data.py")
+    real_data = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(real_data)
+    page = real_data.PAGE.read_text()
+    assert page.count(real_data.BEGIN) == page.count(real_data.END) == 1
+    once = real_data.inserted(page, real_data.table([["schools", *["1"] * 8]]))
+    assert "| schools | 1 |" in once
+    assert real_data.inserted(once, "x") == real_data.inserted(page, "x")
+    assert page.split(real_data.END)[1] == once.split(real_data.END)[1]
 
 
 # ---------------------------------------------------------------------- the whole site

@@ -1,4 +1,4 @@
-"""Formulas on the site: a ``math`` block in LaTeX becomes MathML, which browsers draw themselves."""
+"""Blocks on the site: formulas become MathML, which browsers draw themselves; sessions of Python are coloured as such."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ def on_config(config: Any) -> Any:
     block = {"name": "math", "class": "formula", "format": formula}
     config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [block]
     return config
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """A block of Python with prompts is a session: what it prints is no code."""
+    return markdown.replace("```python\n>>>", "```pycon\n>>>")
 
 
 def formula(source: str, *_: Any, **__: Any) -> str:
