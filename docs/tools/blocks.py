@@ -1,4 +1,4 @@
-"""Blocks on the site: formulas become MathML, which browsers draw themselves; sessions of Python are coloured as such."""
+"""Blocks on the site: formulas become MathML, which browsers draw themselves; sessions are coloured as sessions."""
 
 from __future__ import annotations
 
