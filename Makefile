@@ -1,10 +1,10 @@
 # make demo: the main job.  make test: lint, types, and the whole test suite.  make bench: speed, against rivals.
-# Each does all the set-up.
+# make docs: the site, in site/.  Each does all the set-up.
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test bench browser clean
+.PHONY: demo test bench docs browser clean
 
 demo: .venv/.demo
 	$(BIN)/kinfolk demo
@@ -18,6 +18,10 @@ test: .venv/.dev browser
 bench: .venv/.dev
 	$(BIN)/python benchmarks/gtvmin.py
 	$(BIN)/python benchmarks/fedrelax.py
+
+docs: .venv/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open site/index.html; $(BIN)/mkdocs serve shows it with search."
 
 # The page is tested in a real browser. Where there is none and it cannot be installed, those tests are skipped.
 browser:
@@ -37,4 +41,4 @@ $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv out site .pytest_cache .mypy_cache .ruff_cache .hypothesis

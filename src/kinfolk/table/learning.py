@@ -25,7 +25,7 @@ from kinfolk.table.kin import control_graph, kinship
 from kinfolk.table.nodemodels import KINDS, NodeModels
 from kinfolk.table.reading import fingerprint
 from kinfolk.table.settings import Settings
-from kinfolk.table.splits import folds, table_times, test_rows
+from kinfolk.table.splits import folds, held_out_rows, table_times
 from kinfolk.table.tablerun import LamPath, TableRun
 from kinfolk.typing import Bools, Floats, Ints
 
@@ -130,7 +130,7 @@ def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, m
         table = table[~lost]
     names = sorted(table[columns.node].map(str).unique())
     owner = np.searchsorted(np.array(names, dtype=object), node_names(table, columns.node)).astype(np.int64)
-    held_out = test_rows(table, columns, settings, owner)
+    held_out = held_out_rows(table, columns, settings, owner)
     target = Target.of(table[columns.target], ~held_out, settings)
     family = family_of(settings.model if model is None else model, target)
     family.check(settings.method)

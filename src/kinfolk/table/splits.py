@@ -16,7 +16,7 @@ FIRST_PART = 0.4  # of the training time that no fold is taken from
 Fold = tuple[Bools, Bools]  # rows to learn from, and rows to predict
 
 
-def test_rows(table: pandas.DataFrame, columns: Columns, settings: Settings, owner: Ints) -> Bools:
+def held_out_rows(table: pandas.DataFrame, columns: Columns, settings: Settings, owner: Ints) -> Bools:
     """The rows that are held out: those marked, the last in time, or a share of every node's rows at random.
 
     A node with a single row is held out as a whole with the probability of the share.

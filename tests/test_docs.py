@@ -1,0 +1,192 @@
+"""The site says nothing that is not so: its code runs, its commands exist, its links lead somewhere, and it builds."""
+
+import doctest
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from kinfolk.cli import app
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+FRONT = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]  # their code is run by doctest itself
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+SPOKEN = re.compile(r"`(kinfolk [a-z][^`]*)`")
+
+
+def named(pages):
+    return pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def blocks(page, *languages):
+    """The text of the fenced blocks in some language, with the line that each starts at."""
+    text = page.read_text()
+    found = [(text[: match.start()].count("\n") + 1, match[1], match[2]) for match in BLOCK.finditer(text)]
+    return [(line, code) for line, language, code in found if language in languages]
+
+
+# ---------------------------------------------------------------------- Python
+
+
+@named([page for page in PAGES if blocks(page, "python")])
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    space = {"__name__": "page"}
+    runner = doctest.DocTestRunner(optionflags=FLAGS)
+    for line, code in blocks(page, "python"):
+        if ">>>" in code:
+            example = doctest.DocTestParser().get_doctest(code, space, str(page), str(page), line)
+            said = []
+            runner.run(example, out=said.append, clear_globs=False)
+            assert not said, "".join(said)
+            space = example.globs
+        else:
+            exec(compile("\n" * line + code, str(page), "exec", dont_inherit=True), space)
+
+
+# ---------------------------------------------------------------------- the shell
+
+
+def shell_lines(page):
+    """Commands of the blocks for a shell, continued lines joined, without comments."""
+    for _, code in blocks(page, "sh"):
+        joined = re.sub(r"\\\n\s*", " ", code)
+        yield from filter(None, (line.split("  #")[0].strip() for line in joined.splitlines()))
+
+
+@named([page for page in [*PAGES, *FRONT] if blocks(page, "sh")])
+def test_shell_commands_exist(page):
+    for line in shell_lines(page):
+        CHECKS[line.split()[0]](shlex.split(line)[1:])
+
+
+@named([page for page in [*PAGES, *FRONT] if SPOKEN.search(page.read_text())])
+def test_commands_in_the_text_exist(page):
+    for line in SPOKEN.findall(page.read_text()):
+        words = shlex.split(line)[1:]
+        known = command(words[0])
+        options = {option for parameter in known.params for option in [*parameter.opts, *parameter.secondary_opts]}
+        assert {word for word in words if word.startswith("--")} <= options | {"--help"}, line
+
+
+def command(name):
+    commands = get_command(app).commands
+    assert name in commands, f"no command kinfolk {name}"
+    return commands[name]
+
+
+def check_kinfolk(words):
+    """Parse as the program would, without doing anything."""
+    command(words[0]).make_context(words[0], words[1:])
+
+
+def check_make(words):
+    made = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(words) <= set(made)
+
+
+def check_pip(words):
+    assert words[0] == "install"
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for word in words[1:]:
+        extras = re.findall(r"\[(.*)\]", word)
+        assert re.match(r"(kinfolk|\.)(\[|$)", word)
+        assert set(",".join(extras).split(",")) <= {*known, ""}
+
+
+def check_python(words):
+    assert (ROOT / words[0]).is_file()
+
+
+CHECKS = {"kinfolk": check_kinfolk, "make": check_make, "pip": check_pip, "python": check_python}
+
+
+def test_a_wrong_command_is_found():
+    with pytest.raises(Exception, match="--nod"):
+        check_kinfolk(["fit", "table.csv", "--nod", "shop"])
+    with pytest.raises(AssertionError, match="no command"):
+        check_kinfolk(["fitt"])
+    with pytest.raises(AssertionError):
+        check_pip(["install", "kinfolk[troch]"])
+
+
+# ---------------------------------------------------------------------- links
+
+
+@named([*PAGES, *FRONT])
+def test_links_lead_somewhere(page):
+    text = BLOCK.sub("", page.read_text())
+    for link in LINK.findall(text):
+        if re.match(r"https?:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{link} leads nowhere"
+        if anchor:
+            assert anchor in headings(target), f"{link}: no such heading"
+
+
+def headings(page):
+    titles = re.findall(r"^#+ (.*)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_every_page_is_in_the_menu():
+    menu = (ROOT / "mkdocs.yml").read_text()
+    for page in PAGES:
+        assert re.search(rf"[ :]{re.escape(str(page.relative_to(DOCS)))}$", menu, re.MULTILINE), page
+
+
+def test_real_data_go_between_the_marks():
+    spec = importlib.util.spec_from_file_location("real_data", ROOT / "examples" / "real_data.py")
+    real_data = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(real_data)
+    page = real_data.PAGE.read_text()
+    assert page.count(real_data.BEGIN) == page.count(real_data.END) == 1
+    once = real_data.inserted(page, real_data.table([["schools", *["1"] * 8]]))
+    assert "| schools | 1 |" in once
+    assert real_data.inserted(once, "x") == real_data.inserted(page, "x")
+    assert page.split(real_data.END)[1] == once.split(real_data.END)[1]
+
+
+# ---------------------------------------------------------------------- the whole site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    missing = [name for name in ("mkdocs", "mkdocstrings", "latex2mathml") if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"the site needs {', '.join(missing)}: pip install 'kinfolk[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_site_is_complete(site):
+    for page in PAGES:
+        assert (site / page.relative_to(DOCS).with_suffix(".html")).is_file()
+    assert not (site / "tools").exists()
+    reference = (site / "reference" / "algorithms.html").read_text()
+    assert "Zero leaves every node alone" in reference
+    assert "<blockquote>" not in reference  # examples are code
+    assert "<math" in (site / "concepts.html").read_text()
+
+
+def test_nothing_is_fetched_from_elsewhere(site):
+    fetched = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//[^"'\s>]+""")
+    for page in site.rglob("*.html"):
+        assert not fetched.findall(page.read_text()), page
+    for style in site.rglob("*.css"):
+        assert not re.findall(r"url\(['\"]?(?:https?:)?//|@import", style.read_text()), style
