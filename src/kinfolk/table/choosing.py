@@ -139,8 +139,8 @@ def shrunken_gain(gain: Floats, owner: Ints, node_count: int) -> Floats:
     s², μ and τ² estimated from all rows (method of moments). A node without rows gets μ, and so does everybody where
     no node has two rows: noise cannot be told from differences then.
 
-    >>> shrunken_gain(np.array([1.0, 1.2, 0.8, 1.0, 9.0]), np.array([0, 0, 1, 1, 2]), 4).round(1)
-    array([1.6, 1.5, 8.2, 3.7])
+    >>> shrunken_gain(np.array([3.0, -1.0, 1.0, -3.0, 9.0]), np.array([0, 0, 1, 1, 2]), 4).round(2)
+    array([ 1.46, -0.08,  6.75,  3.  ])
     """
     known = ~np.isnan(gain)
     gain, owner = gain[known], owner[known]

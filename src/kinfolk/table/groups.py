@@ -66,7 +66,7 @@ def _cut(children: Ints, count: int) -> Ints:
 
 def _by_size(label: Ints) -> Ints:
     """Groups numbered from the largest."""
-    _, inverse, sizes = np.unique(label, return_inverse=True, return_counts=True)
+    _, first, inverse, sizes = np.unique(label, return_index=True, return_inverse=True, return_counts=True)
     rank = np.empty(len(sizes), dtype=np.int64)
-    rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
+    rank[np.lexsort((first, -sizes))] = np.arange(len(sizes))
     return rank[inverse.ravel()]
