@@ -283,7 +283,7 @@ def test_batches_and_own_public_sets_run_anywhere():
         (TorchModel(net(), optimiser="Adan"), "must be a class in torch.optim, or the name of one. Got 'Adan' instead"),
         (TorchModel(net(), options={"lr": 1}), "must be a mapping without 'lr'"),
         (TorchModel(3), "must be a torch.nn.Module, or a function without arguments that makes one. Got 3 instead"),
-        (TorchModel(nn.LazyLinear(1)), "must be a module whose layers know their sizes"),
+        (TorchModel(nn.Sequential(nn.LazyLinear(1))), "must be a module whose layers know their sizes"),
         (TorchModel(net(), epochs=0), "The 'epochs' parameter of TorchModel must be a whole number ≥ 1"),
         (TorchModel(net(), optimiser="SGD", learning_rate=1e30), "predictions of shape (10,) from node 0, got NaN"),
         (KerasModel(3), "The 'model' parameter of KerasModel must be a Keras model"),

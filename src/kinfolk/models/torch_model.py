@@ -107,8 +107,8 @@ class TorchModel:
             self._refuse("module", "a module whose layers know their sizes")
 
     def _refuse(self, name: str, expected: str) -> None:
-        value = getattr(self, name)
-        raise InputError(f"The '{name}' parameter of TorchModel must be {expected}. Got {value!r} instead.")
+        value = " ".join(repr(getattr(self, name)).split())  # a module may take many lines
+        raise InputError(f"The '{name}' parameter of TorchModel must be {expected}. Got {value} instead.")
 
     def remarks(self, network: Network) -> list[str]:
         """Whether nodes had to be trained one after another."""
