@@ -62,8 +62,9 @@ class FedRelax:
         Anything with scikit-learn's ``fit(X, y, sample_weight)`` and ``predict``, ``LinearModel()``, ...
     lam : λ. Zero leaves every node alone.
     start : what neighbours have said before round 1: models fitted ``"local"``-ly, or ``"zero"``.
-    order : nodes update ``"together"``, or ``"apart"``: in each round a random set no two of which are neighbours.
-        Together can oscillate where apart converges; apart needs more rounds.
+    order : nodes update ``"together"``, or by ``"colours"``: in each round those of one colour, all of them once in a
+        sweep over the colours (``graph.colours``). Neighbours have different colours, so that this is block-coordinate
+        descent, and converges where together can oscillate; a sweep takes as many rounds as there are colours.
     recall : points on which a node repeats what it said before, for models that forget when refitted (eq 20).
     weighting : ``"average"`` as in (1); ``"literal"`` weighs every labelled point λ A_ij, as the paper's trees do.
 
@@ -79,7 +80,7 @@ class FedRelax:
     model: Model | Mapping[Hashable, Model] | Callable[[Hashable], Model]
     lam: Annotated[float, AtLeast(0)] = 0.1
     start: Literal["local", "zero"] = "local"
-    order: Literal["together", "apart"] = "together"
+    order: Literal["together", "colours"] = "together"
     recall: Annotated[int, AtLeast(0)] = 0
     weighting: Literal["average", "literal"] = "average"
 
@@ -149,7 +150,8 @@ class FedRelax:
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1)."""
-        learners = np.flatnonzero(_apart(site, turn)) if self.order == "apart" else np.arange(site.node_count)
+        on_turn = site.colours == (turn.round - 1) % site.colour_count
+        learners = np.flatnonzero(on_turn) if self.order == "colours" else np.arange(site.node_count)
         return self._learn(site, state, inbox["said"], learners, turn)
 
     def _learn(self, site: Site, state: State, heard: Floats, learners: Ints, turn: Turn) -> tuple[State, Outbox]:
@@ -337,17 +339,3 @@ def squared_error(label: Floats, said: Floats) -> Floats:
 def cross_entropy(label: Floats, said: Floats) -> Floats:
     """−Σ_c label_c log said_c."""
     return -(label * np.log(np.maximum(said, SMALLEST_PROBABILITY))).sum(axis=-1)
-
-
-def _apart(site: Site, turn: Turn) -> Bools:
-    """Own nodes that have drawn a larger number this round than all neighbours that they hear.
-
-    Numbers are keyed by node and round, so that everybody knows what a neighbour has drawn without asking.
-    """
-    everyone = np.concatenate([site.nodes, site.outside])
-    drawn = np.array([turn.rng(node).random() for node in everyone])
-    carries = np.ones(len(site.head), dtype=bool) if site.live is None else site.live
-    head, tail = site.head[carries], site.tail[carries]
-    wins = np.ones(len(everyone), dtype=bool)
-    wins[np.where(drawn[head] < drawn[tail], head, tail)] = False
-    return wins[: site.node_count]
