@@ -278,7 +278,7 @@ def test_batches_and_own_public_sets_run_anywhere():
     [
         (TorchModel(net(2)), "whose output has shape (rows,) or (rows, 1) for these data, got (rows, 2)"),
         (TorchModel(net(features=4)), "Expected a module and a loss for rows of 3 features, got: "),
-        (TorchModel(net(), loss="hinge"), "The 'loss' parameter of TorchModel must be 'squared', 'cross-entropy' or"),
+        (TorchModel(net(), loss="hinge"), "The 'loss' parameter of TorchModel must be one of 'squared', "),
         (TorchModel(net(), loss=lambda a, b: (a - b).sum()), "a loss with one value for each of 5 rows, got shape ()"),
         (TorchModel(net(), optimiser="Adan"), "must be a class in torch.optim, or the name of one. Got 'Adan' instead"),
         (TorchModel(net(), options={"lr": 1}), "must be a mapping without 'lr'"),

@@ -234,7 +234,7 @@ def test_what_cannot_work_is_refused_in_a_sentence(algorithm, sentence):
 def test_a_run_of_another_module_is_no_start():
     small, large = (GTVMin(TorchLoss(small_network(3, hidden=hidden, seed=0))) for hidden in (4, 8))
     run = fit(difficult_network(), small, rounds=1)
-    with pytest.raises(InputError, match="Expected a start with as many parameters, got .* or another module"):
+    with pytest.raises(InputError, match=r"Expected a start with as many parameters, got .* or another module"):
         fit(difficult_network(), large, rounds=1, start=run)
 
 

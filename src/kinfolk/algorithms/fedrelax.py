@@ -4,20 +4,21 @@ Jung, Abdurakhmanova, Kuznetsova, SarcheshmehPour: Towards Model-Agnostic Federa
 Algorithms 1 and 2; in an earlier form in 2023.
 
     min_h  Σ_i [ L_i(h_i) + λ Σ_j A_ij δ(h_i, h_j) ],                          λ is the paper's α; every edge twice
-    L_i(h) = 1/m_i Σ_r L(y_r, h(x_r)),   δ(h_i, h_j) = 1/m' Σ_{x ∈ P_j} L(h_j(x), h_i(x))
+    L_i(h) = 1/m_i Σ_r L(y_r, h(x_r)),   δ(h_i, h_j) = 1/m' Σ_{x ∈ P_j} D(h_j(x), h_i(x))
 
     h_i <- argmin_h  L_i(h) + λ Σ_j A_ij δ(h, h_j)        at all nodes at once, h_j as last heard               (1)
 
-L is the squared error, or the cross-entropy for classes. (1) is a fit to weighted rows: own rows count 1 each, a point
-of P_j with the label that j gave it counts λ A_ij m_i / m'. So any model that can weigh its rows will do, and
-neighbours hear predictions, never parameters or data. With one common set of points the labels of a point may be
-merged into their weighted mean, where the model says that this changes nothing.
+D = L is the squared error, or the cross-entropy for classes, unless another discrepancy is given. (1) is a fit to
+weighted rows: own rows count 1 each, a point of P_j with the label that j gave it counts λ A_ij m_i / m'. So any model
+that can weigh its rows will do, and neighbours hear predictions, never parameters or data. With one common set of
+points the labels of a point may be merged into their weighted mean, where the model says that this changes nothing.
 
 The method finds a fixed point of (1), which is not the minimiser of the sum: each node moves its own model only. With
 linear models and one common set it is the minimiser of GTV minimisation with φ(v) = ½ v'Qv, Q = 2 X'ᵀX' / m'.
 
 The form of 2023 has the symmetric discrepancy L(h_j, h_i) + L(h_i, h_j) with weight λ/2 and starts at h = 0. For the
-squared error the two terms are equal, so that (1) is the same: ``start="zero"`` is all that differs.
+squared error the two terms are equal, so that (1) is the same: ``start="zero"`` is all that differs. For the
+cross-entropy there is ``SymmetricCrossEntropy()`` besides.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.algorithms.linear import ratio
 from kinfolk.checks import AtLeast, InputError, LearningError, listing
+from kinfolk.models.discrepancies import CrossEntropy, Discrepancy, SquaredError
 from kinfolk.models.estimators import as_local_model
 from kinfolk.models.lessons import Lesson, Lessons, LocalModel
 from kinfolk.models.local import FittedModels
@@ -40,7 +42,6 @@ from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Turn
 from kinfolk.site import Site
 from kinfolk.typing import Bools, Floats, Ints
 
-SMALLEST_PROBABILITY = 1e-12  # in the cross-entropy that is reported; fits have their own safeguards
 Model = Any  # an estimator, or a LocalModel
 
 
@@ -67,6 +68,8 @@ class FedRelax:
         descent, and converges where together can oscillate; a sweep takes as many rounds as there are colours.
     recall : points on which a node repeats what it said before, for models that forget when refitted (eq 20).
     weighting : ``"average"`` as in (1); ``"literal"`` weighs every labelled point λ A_ij, as the paper's trees do.
+    discrepancy : D; None for ``SquaredError()``, or ``CrossEntropy()`` if models are classifiers. Also
+        ``SquaredProbabilities()``, ``SymmetricCrossEntropy()``, or one of yours (``kinfolk.models.discrepancies``).
 
     >>> from sklearn.tree import DecisionTreeRegressor
     >>> from kinfolk import Network, fit, graphs
@@ -83,6 +86,7 @@ class FedRelax:
     order: Literal["together", "colours"] = "together"
     recall: Annotated[int, AtLeast(0)] = 0
     weighting: Literal["average", "literal"] = "average"
+    discrepancy: Discrepancy | None = None
 
     # ------------------------------------------------------------------ before round 1
 
@@ -104,14 +108,30 @@ class FedRelax:
             raise InputError("Expected either regressors or classifiers at all nodes, got both.")
         if kinds[0].classifies and network.classes is None:
             raise InputError("Expected whole numbers as labels for classifiers, got others: encode the classes.")
+        self._check_discrepancy(kinds)
+
+    def _check_discrepancy(self, kinds: list[LocalModel]) -> None:
+        """Refuse a discrepancy of something else than what models say, or one that a model cannot minimise."""
+        discrepancy, classifies = self._discrepancy(kinds), kinds[0].classifies
+        if discrepancy.classifies not in (None, classifies):
+            expected = "probabilities for classifiers" if classifies else "numbers for regressors"
+            raise InputError(f"Expected a discrepancy between {expected}, got {discrepancy}.")
+        for kind in kinds:
+            if not kind.learns(discrepancy):
+                name = type(getattr(kind, "estimator", kind)).__name__
+                raise InputError(f"Expected {discrepancy.learners} for {discrepancy}, got {name}.")
+
+    def _discrepancy(self, kinds: list[LocalModel]) -> Discrepancy:
+        """D."""
+        usual = CrossEntropy() if kinds[0].classifies else SquaredError()
+        return usual if self.discrepancy is None else self.discrepancy
 
     def remarks(self, network: Network) -> list[str]:
         """Which points were used, whether their labels were merged, and what the models have to say."""
         kinds = self._kinds(network.site)
         different = {id(kind): kind for kind in kinds}.values()
-        merging = (
-            sum(kind.merges for kind in kinds) if network.public is not None and not network.public.per_node else 0
-        )
+        common = network.public is not None and not network.public.per_node
+        merging = sum(kind.merges for kind in kinds) if common and self._discrepancy(kinds).merges else 0
         return [
             f"Neighbours compared predictions on {network.public}.",
             f"Labels of a common point were merged into one weighted row at {merging} of {len(kinds)} nodes.",
@@ -181,7 +201,8 @@ class FedRelax:
         def seed(node: int) -> int:
             return int(turn.rng(site.nodes[node]).integers(2**31))
 
-        return lambda nodes: Lessons(site, nodes, target, said, rate, state.fitted, seed, recalled)
+        discrepancy = self._discrepancy(kinds)
+        return lambda nodes: Lessons(site, nodes, target, said, rate, state.fitted, seed, recalled, discrepancy)
 
     def _target(self, site: Site, kinds: list[LocalModel]) -> Floats:
         """The labels of own rows: numbers, or certain probabilities."""
@@ -224,10 +245,10 @@ class FedRelax:
         kinds = self._kinds(site)
         forgetful = replace(self, recall=0)  # what is recalled is no part of the objective
         lessons = forgetful._lessons(site, state, inbox["said"], kinds, Turn(0, site.nodes, 0))(site.nodes)
-        common = site.public is not None and site.public.ndim == 2 and not kinds[0].classifies
-        apart = _squared_apart(lessons) if common else self._apart_on_their_points(site, state, kinds, lessons)
+        alike = lessons.public.ndim == 2 and isinstance(lessons.discrepancy, SquaredError)
+        apart = _squared_apart(lessons) if alike else self._apart_on_their_points(site, state, kinds, lessons)
         return {
-            "loss": _own_loss(site, state, kinds, lessons.target),
+            "loss": _own_loss(state, kinds, lessons),
             "disagreement": self.lam * np.where(_has_model(state), apart, 0.0),
             "moved": state.moved,
             "size": _mean_per_node(np.nan_to_num(state.said) ** 2),
@@ -235,12 +256,13 @@ class FedRelax:
 
     def _apart_on_their_points(self, site: Site, state: State, kinds: list[LocalModel], lessons: Lessons) -> Floats:
         """Σ_j A_ij δ(h_i, h_j) of every own node, neighbour by neighbour."""
-        wrong, apart = _wrong(kinds), np.zeros(site.node_count)
+        apart = np.zeros(site.node_count)
         for i in np.flatnonzero(_has_model(state)).tolist():
             neighbours, weights = lessons.teachers(i)
             if len(neighbours):
                 mine = self._on_their_points(site, kinds[i], state, i, neighbours)
-                apart[i] = (weights * wrong(lessons.said[neighbours], mine).mean(axis=1)).sum()
+                distances = lessons.discrepancy.value(lessons.said[neighbours], mine)
+                apart[i] = (weights * distances.mean(axis=1)).sum()
         return apart
 
     def _on_their_points(self, site: Site, kind: LocalModel, state: State, i: int, neighbours: Ints) -> Floats:
@@ -306,14 +328,15 @@ def _mean_per_node(values: Floats) -> Floats:
     return values.reshape(len(values), math.prod(values.shape[1:])).mean(axis=1)
 
 
-def _own_loss(site: Site, state: State, kinds: list[LocalModel], target: Floats) -> Floats:
+def _own_loss(state: State, kinds: list[LocalModel], lessons: Lessons) -> Floats:
     """(own,) L_i: the mean over a node's own rows; zero where there are none, or no model."""
-    loss, wrong = np.zeros(site.node_count), _wrong(kinds)
+    site = lessons.site
+    loss = np.zeros(site.node_count)
     for kind, nodes in _by_kind(kinds, np.flatnonzero(_has_model(state) & (site.data.sizes > 0))):
         said = kind.predict_nodes(list(state.fitted[nodes]), [site.data[i][0] for i in nodes], site.classes)
         rows = np.concatenate([np.arange(site.data.starts[i], site.data.starts[i + 1]) for i in nodes])
-        sums = np.bincount(site.data.owner[rows], wrong(target[rows], np.concatenate(said)), site.node_count)
-        loss[nodes] = sums[nodes] / site.data.sizes[nodes]
+        wrong = lessons.discrepancy.loss(lessons.target[rows], np.concatenate(said))
+        loss[nodes] = np.bincount(site.data.owner[rows], wrong, site.node_count)[nodes] / site.data.sizes[nodes]
     return loss
 
 
@@ -325,17 +348,3 @@ def _squared_apart(lessons: Lessons) -> Floats:
     apart = np.zeros(len(site.head))
     apart[speak] = kernels.squared_distance(lessons.said, site.head[speak], site.tail[speak])
     return site.edge_sum(site.weights * apart / lessons.said.shape[1])
-
-
-def _wrong(kinds: list[LocalModel]) -> Callable[[Floats, Floats], Floats]:
-    return cross_entropy if kinds[0].classifies else squared_error
-
-
-def squared_error(label: Floats, said: Floats) -> Floats:
-    """(label − said)²."""
-    return (label - said) ** 2
-
-
-def cross_entropy(label: Floats, said: Floats) -> Floats:
-    """−Σ_c label_c log said_c."""
-    return -(label * np.log(np.maximum(said, SMALLEST_PROBABILITY))).sum(axis=-1)

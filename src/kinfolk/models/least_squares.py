@@ -19,6 +19,7 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.bound import invert_symmetric
 from kinfolk.checks import AtLeast, Between, Positive, check_parameters
+from kinfolk.models.discrepancies import Discrepancy, SquaredError
 from kinfolk.models.lessons import Lesson, Lessons
 from kinfolk.typing import Floats
 
@@ -71,6 +72,10 @@ class LinearModel:
     def check(self) -> None:
         """Refuse parameters out of range."""
         check_parameters(self)
+
+    def learns(self, discrepancy: Discrepancy) -> bool:
+        """The squared error, which is in (1), and nothing else."""
+        return isinstance(discrepancy, SquaredError)
 
     def fit_nodes(self, lessons: Lessons) -> list[LinearFit | None]:
         """Minimise (1), or take a step."""
