@@ -147,13 +147,15 @@ def difference(values: Floats, head: Ints, tail: Ints) -> Floats:
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath=REORDERED)
 def squared_distance(values: Floats, head: Ints, tail: Ints) -> Floats:
     """‖values[head] − values[tail]‖² of every edge."""
     out = np.zeros(len(head))
     for e in range(len(head)):
+        one, other, total = values[head[e]], values[tail[e]], 0.0
         for k in range(values.shape[1]):
-            out[e] += (values[head[e], k] - values[tail[e], k]) ** 2
+            total += (one[k] - other[k]) ** 2
+        out[e] = total
     return out
 
 

@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.algorithms.linear import ratio
 from kinfolk.checks import AtLeast, InputError, LearningError, listing
+from kinfolk.data import rows_of
 from kinfolk.models.discrepancies import CrossEntropy, Discrepancy, SquaredError
 from kinfolk.models.estimators import as_local_model
 from kinfolk.models.lessons import Lesson, Lessons, LocalModel
@@ -140,18 +142,27 @@ class FedRelax:
 
     def _kinds(self, site: Site) -> list[LocalModel]:
         """The model of every own node; nodes with the same estimator share one."""
+        if self._for_all is not None:
+            return [self._for_all] * site.node_count
         known: dict[int, LocalModel] = {}
         given: Any = self.model
         if isinstance(given, Mapping):
             models = [given[name] for name in site.names]
-        elif callable(given) and not hasattr(given, "fit") and not isinstance(given, LocalModel):
-            models = site.kept(("models", given), lambda: [given(name) for name in site.names])
         else:
-            return [as_local_model(given)] * site.node_count
+            models = site.kept(("models", given), lambda: [given(name) for name in site.names])
         for model in models:
             if id(model) not in known:
                 known[id(model)] = as_local_model(model)
         return [known[id(model)] for model in models]
+
+    @cached_property
+    def _for_all(self) -> LocalModel | None:
+        """The one model of all nodes; None if there are several."""
+        given: Any = self.model
+        if isinstance(given, Mapping):
+            return None
+        makes = callable(given) and not hasattr(given, "fit") and not isinstance(given, LocalModel)
+        return None if makes else as_local_model(given)
 
     # ------------------------------------------------------------------ the node program
 
@@ -177,7 +188,7 @@ class FedRelax:
     def _learn(self, site: Site, state: State, heard: Floats, learners: Ints, turn: Turn) -> tuple[State, Outbox]:
         """Fit the learners, kind by kind, and let them label their points."""
         kinds = self._kinds(site)
-        lessons = self._lessons(site, state, heard, kinds, turn)
+        lessons = self._lessons(site, state, heard, kinds, self._recalled(site, state, kinds, turn), turn)
         fitted, said, moved = (field.copy() for field in state)
         for kind, nodes in _by_kind(kinds, learners):
             models = _objects(kind.fit_nodes(lessons(nodes)))
@@ -190,13 +201,18 @@ class FedRelax:
         return State(fitted, said, np.where(np.isnan(moved), np.inf, moved)), Outbox({"said": said})
 
     def _lessons(
-        self, site: Site, state: State, heard: Floats, kinds: list[LocalModel], turn: Turn
+        self,
+        site: Site,
+        state: State,
+        heard: Floats,
+        kinds: list[LocalModel],
+        recalled: list[Lesson | None],
+        turn: Turn,
     ) -> Callable[[Ints], Lessons]:
         """What nodes learn from this round."""
         sizes, points = np.maximum(site.data.sizes, 1), state.said.shape[1]
         rate = self.lam * (sizes / points if self.weighting == "average" else np.ones(site.node_count))
         said, target = np.concatenate([state.said, heard]), self._target(site, kinds)
-        recalled = self._recalled(site, state, kinds, turn)
 
         def seed(node: int) -> int:
             return int(turn.rng(site.nodes[node]).integers(2**31))
@@ -230,9 +246,10 @@ class FedRelax:
             return np.empty((0, *expected))
         points = [site.public] * len(nodes) if site.public.ndim == 2 else [site.public[i] for i in nodes]
         words = kind.predict_nodes(list(fitted[nodes]), points, site.classes)
-        for i, said in zip(nodes, words, strict=True):
-            if said.shape != expected:
-                raise _unusable(site, i, expected, f"shape {said.shape}")
+        if not (isinstance(words, np.ndarray) and words.shape[1:] == expected):
+            for i, said in zip(nodes, words, strict=True):
+                if said.shape != expected:
+                    raise _unusable(site, i, expected, f"shape {said.shape}")
         labels = np.asarray(words)
         for i in nodes[~np.isfinite(labels).reshape(len(nodes), -1).all(axis=1)]:
             raise _unusable(site, i, expected, "NaN or infinity")
@@ -243,8 +260,8 @@ class FedRelax:
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """L_i, λ Σ_j A_ij δ(h_i, h_j), and how far what is said moves."""
         kinds = self._kinds(site)
-        forgetful = replace(self, recall=0)  # what is recalled is no part of the objective
-        lessons = forgetful._lessons(site, state, inbox["said"], kinds, Turn(0, site.nodes, 0))(site.nodes)
+        nothing: list[Lesson | None] = [None] * site.node_count  # what is recalled is no part of the objective
+        lessons = self._lessons(site, state, inbox["said"], kinds, nothing, Turn(0, site.nodes, 0))(site.nodes)
         alike = lessons.public.ndim == 2 and isinstance(lessons.discrepancy, SquaredError)
         apart = _squared_apart(lessons) if alike else self._apart_on_their_points(site, state, kinds, lessons)
         return {
@@ -312,10 +329,7 @@ def _by_kind(kinds: list[LocalModel], nodes: Ints) -> list[tuple[LocalModel, Int
 
 def _objects(items: list[Any]) -> Any:
     """An array of objects, whatever they are: a plain conversion would unpack tuples."""
-    out = np.empty(len(items), dtype=object)
-    for k, item in enumerate(items):
-        out[k] = item
-    return out
+    return np.fromiter(items, dtype=object, count=len(items))
 
 
 def _has_model(state: State) -> Bools:
@@ -334,7 +348,7 @@ def _own_loss(state: State, kinds: list[LocalModel], lessons: Lessons) -> Floats
     loss = np.zeros(site.node_count)
     for kind, nodes in _by_kind(kinds, np.flatnonzero(_has_model(state) & (site.data.sizes > 0))):
         said = kind.predict_nodes(list(state.fitted[nodes]), [site.data[i][0] for i in nodes], site.classes)
-        rows = np.concatenate([np.arange(site.data.starts[i], site.data.starts[i + 1]) for i in nodes])
+        rows = rows_of(site.data.starts, nodes)
         wrong = lessons.discrepancy.loss(lessons.target[rows], np.concatenate(said))
         loss[nodes] = np.bincount(site.data.owner[rows], wrong, site.node_count)[nodes] / site.data.sizes[nodes]
     return loss
