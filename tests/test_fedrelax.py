@@ -96,15 +96,50 @@ def test_zero_lam_leaves_every_node_alone():
     np.testing.assert_array_equal(run.models.predict(network.test.X, network.test.owner), alone)
 
 
-def test_apart_converges_where_together_oscillates():
+def test_colours_converge_where_together_oscillates():
     # Two strongly coupled nodes take over each other's model in every round, and never meet.
     network = Network(graphs.chain(2), [([[1.0]], [1.0]), ([[1.0]], [3.0])], public=[[1.0]])
-    together, apart = (
+    together, colours = (
         fit(network, FedRelax(LinearModel(), lam=1e6, order=order), rounds=20, stop=None).history["disagreement"]
-        for order in ("together", "apart")
+        for order in ("together", "colours")
     )
     assert together.iloc[-1] > 0.99 * together.iloc[0]
-    assert apart.iloc[-1] < 1e-9 * apart.iloc[0]
+    assert colours.iloc[-1] < 1e-9 * colours.iloc[0]
+
+
+def test_a_sweep_over_the_colours_updates_every_node_once_and_no_neighbours_together():
+    network = difficult_network()
+    graph, algorithm = network.graph, FedRelax(Ridge(), lam=0.3, order="colours")
+    run = fit(network, algorithm, rounds=0)
+    for sweep in range(2):
+        updates = np.zeros(graph.node_count, dtype=int)
+        for _ in range(graph.colours.max() + 1):
+            before = run.state.fitted
+            run = fit(network, algorithm, rounds=1, stop=None, start=run, engine=InProcess(sites=1 + 6 * sweep))
+            moved = np.array([new is not old for new, old in zip(run.state.fitted, before, strict=True)])
+            assert not (moved[graph.head] & moved[graph.tail]).any()
+            updates += moved
+        learns = graph.components == graph.components[0]  # data reach it from the first sweep on
+        np.testing.assert_array_equal(updates[learns], 1)
+
+
+def test_colours_are_block_coordinate_descent():
+    # With a quadratic coupling (every edge counts once) each sweep lowers the objective of GTV minimisation.
+    network, lam = three_clusters(), 0.5
+    points = network.public.points
+    form = QuadraticForm(tuple(map(tuple, 2 * points.T @ points / len(points))))
+    objective = []
+    run = fit(network, FedRelax(LinearModel(), lam, order="colours"), rounds=0)
+    for _ in range(30):
+        w = np.stack([run.models[k].w for k in range(24)])
+        squares = np.bincount(
+            network.data.owner, ((network.data.X * w[network.data.owner]).sum(1) - network.data.y) ** 2
+        )
+        edges = network.graph.weights @ form.value(w[network.graph.head] - w[network.graph.tail])
+        objective.append((squares / network.data.sizes).sum() + lam * edges)
+        run = fit(network, run.algorithm, rounds=1, stop=None, start=run)
+    assert (np.diff(objective) < 1e-12).all()
+    assert objective[-1] < 0.5 * objective[0]
 
 
 def test_start_at_zero_and_start_alone_end_alike():
@@ -181,10 +216,10 @@ def test_many_kinds_of_models_in_one_network_come_to_agree():
     "algorithm",
     [
         FedRelax(LinearModel(), lam=0.3),
-        FedRelax(LinearModel(step=RMSprop()), lam=0.3, order="apart"),
+        FedRelax(LinearModel(step=RMSprop()), lam=0.3, order="colours"),
         FedRelax(DecisionTreeRegressor(max_depth=3), lam=0.3, recall=5),
     ],
-    ids=["linear", "steps, apart", "trees, recall"],
+    ids=["linear", "steps, colours", "trees, recall"],
 )
 def test_runs_anywhere(algorithm, network):
     check_algorithm(algorithm, network, rounds=8)

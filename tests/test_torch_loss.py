@@ -214,6 +214,7 @@ def test_nodes_that_no_data_reach_can_have_the_pooled_model():
         (GTVMin(TorchLoss(linear(5))), "Expected a module that reads rows of 3 features"),
         (GTVMin(TorchLoss(torch.nn.Linear(3, 2))), "Expected a module with one output for squared errors, got 2"),
         (GTVMin(TorchLoss(torch.nn.Flatten(0))), "Expected a module with parameters"),
+        (GTVMin(TorchLoss(torch.nn.LazyLinear(1))), "Expected a module whose layers know their sizes"),
         (GTVMin(TorchLoss(np.tanh)), "The 'module' parameter of TorchLoss must be a torch.nn.Module"),
         (GTVMin(TorchLoss(linear(), "cross-entropy")), "an output for each of them, got 1 outputs"),
         (GTVMin(TorchLoss(linear(), optimiser="Fastest")), "must be a class in torch.optim"),
@@ -228,6 +229,13 @@ def test_nodes_that_no_data_reach_can_have_the_pooled_model():
 def test_what_cannot_work_is_refused_in_a_sentence(algorithm, sentence):
     with pytest.raises(InputError, match=sentence):
         fit(difficult_network(), algorithm, rounds=1)
+
+
+def test_a_run_of_another_module_is_no_start():
+    small, large = (GTVMin(TorchLoss(small_network(3, hidden=hidden, seed=0))) for hidden in (4, 8))
+    run = fit(difficult_network(), small, rounds=1)
+    with pytest.raises(InputError, match=r"Expected a start with as many parameters, got .* or another module"):
+        fit(difficult_network(), large, rounds=1, start=run)
 
 
 def test_without_torch_there_is_a_sentence(monkeypatch):

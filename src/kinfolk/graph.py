@@ -173,6 +173,18 @@ class Graph:
         """The connected component of every node, numbered from 0."""
         return connected_components(self.to_sparse(), directed=False)[1].astype(np.int64)
 
+    @cached_property
+    def colours(self) -> Ints:
+        """Few colours, numbered from 0, such that neighbours differ: the largest degrees choose first.
+
+        >>> Graph(5, [[0, 1], [1, 2], [2, 3], [1, 3]]).colours
+        array([1, 0, 1, 2, 0])
+        """
+        from kinfolk import kernels
+
+        order = np.argsort(-self.degrees, kind="stable")
+        return kernels.first_fit_colours(self.head, self.tail, self.degrees, order)
+
     @property
     def laplacian(self) -> scipy.sparse.csr_array:
         """The weighted Laplacian: diag(weighted degrees) − adjacency."""

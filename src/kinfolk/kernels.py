@@ -45,6 +45,28 @@ def swap_edges(head: Ints, tail: Ints, node_count: int, swaps: int, tries: int, 
 
 
 @njit(cache=True)
+def first_fit_colours(head: Ints, tail: Ints, degrees: Ints, order: Ints) -> Ints:
+    """Nodes take, one after the other, the smallest colour that no neighbour has taken before."""
+    starts = np.zeros(len(degrees) + 1, dtype=np.int64)
+    starts[1:] = np.cumsum(degrees)
+    neighbours, place = np.empty(2 * len(head), dtype=np.int64), starts[:-1].copy()
+    for e in range(len(head)):
+        for one, other in ((head[e], tail[e]), (tail[e], head[e])):
+            neighbours[place[one]] = other
+            place[one] += 1
+    colours = np.full(len(degrees), -1, dtype=np.int64)
+    taken_by = np.full(len(degrees) + 1, -1, dtype=np.int64)  # the node that last found this colour taken
+    for node in order:
+        for other in neighbours[starts[node] : starts[node + 1]]:
+            taken_by[colours[other]] = node  # no colour is −1, the last place, which nobody reads
+        colour = 0
+        while taken_by[colour] == node:
+            colour += 1
+        colours[node] = colour
+    return colours
+
+
+@njit(cache=True)
 def predict_rows(X: Floats, starts: Ints, w: Floats) -> Floats:
     """x_r'w_i for every row r of every node i."""
     z = np.empty(len(X))
@@ -153,13 +175,15 @@ def difference(values: Floats, head: Ints, tail: Ints) -> Floats:
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath=REORDERED)
 def squared_distance(values: Floats, head: Ints, tail: Ints) -> Floats:
     """‖values[head] − values[tail]‖² of every edge."""
     out = np.zeros(len(head))
     for e in range(len(head)):
+        one, other, total = values[head[e]], values[tail[e]], 0.0
         for k in range(values.shape[1]):
-            out[e] += (values[head[e], k] - values[tail[e], k]) ** 2
+            total += (one[k] - other[k]) ** 2
+        out[e] = total
     return out
 
 

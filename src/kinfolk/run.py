@@ -254,10 +254,16 @@ def _check_start(network: Network, algorithm: Any, start: Run | None) -> None:
     same = np.array_equal(ours.head, theirs.head) and np.array_equal(ours.tail, theirs.tail)
     if not same or ours.node_count != theirs.node_count:
         raise InputError(f"Expected a start on the same graph ({ours!r}), got one on {theirs!r}: start afresh.")
-    loss, before = (getattr(each, "loss", None) for each in (algorithm, start.algorithm))
-    wide, narrow = network.data.feature_count, start.network.data.feature_count
-    if wide != narrow or getattr(loss, "intercept", None) != getattr(before, "intercept", None):
-        raise InputError("Expected a start with as many parameters, got other features or another intercept.")
+    if _widths(network, algorithm) != _widths(start.network, start.algorithm):
+        raise InputError(
+            "Expected a start with as many parameters, got other features, another intercept or another module."
+        )
+
+
+def _widths(network: Network, algorithm: Any) -> tuple[int, int | None]:
+    """The numbers of features, and of parameters of a node where the algorithm has a loss that knows it."""
+    features, width = network.data.feature_count, getattr(getattr(algorithm, "loss", None), "width", None)
+    return features, None if width is None else width(features)
 
 
 def _turn(network: Network, count: int, participation: Participation, seed: int) -> Turn:

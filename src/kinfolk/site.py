@@ -46,6 +46,8 @@ class Site:
     weights: Floats  # (edges,) A_ij
     live: Bools | None  # (edges,) None: all carry
     degrees: Ints  # (own + foreign,) numbers of neighbours
+    colours: Ints  # (own,) neighbours differ
+    colour_count: int  # in the whole graph
     data: Data  # of own nodes
     informed: Bools  # (own,) has data, or is connected to a node that has
     public: Floats | None = None  # (points, features), or (own + foreign, points, features): a set per node
@@ -198,6 +200,8 @@ class Site:
             weights=self.weights[touching],
             live=live[touching],
             degrees=self.degrees[_positions(numbered.everyone, everyone)],
+            colours=self.colours[kept],
+            colour_count=self.colour_count,
             data=self.data.take(kept),
             informed=self.informed[kept],
             public=self._public_of(numbered.everyone, everyone),
@@ -317,6 +321,8 @@ def _site(network: Network, nodes: Ints, edges: Ints) -> Site:
         weights=graph.weights[edges],
         live=None,
         degrees=graph.degrees[numbered.everyone],
+        colours=graph.colours[nodes],
+        colour_count=int(graph.colours.max()) + 1,
         data=network.data.take(nodes),
         informed=network.informed[nodes],
         public=_public(network, numbered.everyone),

@@ -66,6 +66,8 @@ def check_graph(graph: Graph) -> None:
     assert graph.degrees.sum() == 2 * graph.edge_count, "every edge has two ends"
     assert_allclose(graph.weighted_degrees, graph.to_sparse().sum(axis=1), err_msg="weighted degrees")
     assert_allclose(graph.laplacian.sum(axis=1), 0, atol=1e-9 * graph.weights.sum(), err_msg="Laplacian")
+    assert (graph.colours[graph.head] != graph.colours[graph.tail]).all(), "neighbours must differ in colour"
+    assert graph.colours.max() <= graph.degrees.max(), "there are more colours than a first fit needs"
     assert_array_equal(graph.components[graph.head], graph.components[graph.tail], "edges stay in a component")
     names = graph.names
     assert Graph.from_sparse(graph.to_sparse(), names) == graph, "scipy sparse must give the graph back"

@@ -167,6 +167,8 @@ class FlatModule:
         """A copy of ``module``; later changes of the one do not reach the other."""
         if not isinstance(module, _torch().nn.Module):
             raise InputError(f"The 'module' parameter of TorchLoss must be a torch.nn.Module. Got {module!r} instead.")
+        if any(_torch().nn.parameter.is_lazy(value) for value in module.parameters()):
+            raise InputError("Expected a module whose layers know their sizes, got one that learns them from its rows.")
         module = copy.deepcopy(module).double().eval()
         parameters = {name: value.detach().numpy() for name, value in module.named_parameters()}
         if not parameters:

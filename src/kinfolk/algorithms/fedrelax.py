@@ -4,27 +4,29 @@ Jung, Abdurakhmanova, Kuznetsova, SarcheshmehPour: Towards Model-Agnostic Federa
 Algorithms 1 and 2; in an earlier form in 2023.
 
     min_h  Σ_i [ L_i(h_i) + λ Σ_j A_ij δ(h_i, h_j) ],                          λ is the paper's α; every edge twice
-    L_i(h) = 1/m_i Σ_r L(y_r, h(x_r)),   δ(h_i, h_j) = 1/m' Σ_{x ∈ P_j} L(h_j(x), h_i(x))
+    L_i(h) = 1/m_i Σ_r L(y_r, h(x_r)),   δ(h_i, h_j) = 1/m' Σ_{x ∈ P_j} D(h_j(x), h_i(x))
 
     h_i <- argmin_h  L_i(h) + λ Σ_j A_ij δ(h, h_j)        at all nodes at once, h_j as last heard               (1)
 
-L is the squared error, or the cross-entropy for classes. (1) is a fit to weighted rows: own rows count 1 each, a point
-of P_j with the label that j gave it counts λ A_ij m_i / m'. So any model that can weigh its rows will do, and
-neighbours hear predictions, never parameters or data. With one common set of points the labels of a point may be
-merged into their weighted mean, where the model says that this changes nothing.
+D = L is the squared error, or the cross-entropy for classes, unless another discrepancy is given. (1) is a fit to
+weighted rows: own rows count 1 each, a point of P_j with the label that j gave it counts λ A_ij m_i / m'. So any model
+that can weigh its rows will do, and neighbours hear predictions, never parameters or data. With one common set of
+points the labels of a point may be merged into their weighted mean, where the model says that this changes nothing.
 
 The method finds a fixed point of (1), which is not the minimiser of the sum: each node moves its own model only. With
 linear models and one common set it is the minimiser of GTV minimisation with φ(v) = ½ v'Qv, Q = 2 X'ᵀX' / m'.
 
 The form of 2023 has the symmetric discrepancy L(h_j, h_i) + L(h_i, h_j) with weight λ/2 and starts at h = 0. For the
-squared error the two terms are equal, so that (1) is the same: ``start="zero"`` is all that differs.
+squared error the two terms are equal, so that (1) is the same: ``start="zero"`` is all that differs. For the
+cross-entropy there is ``SymmetricCrossEntropy()`` besides.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -32,6 +34,8 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.algorithms.linear import ratio
 from kinfolk.checks import AtLeast, InputError, LearningError, listing
+from kinfolk.data import rows_of
+from kinfolk.models.discrepancies import CrossEntropy, Discrepancy, SquaredError
 from kinfolk.models.estimators import as_local_model
 from kinfolk.models.lessons import Lesson, Lessons, LocalModel
 from kinfolk.models.local import FittedModels
@@ -40,7 +44,6 @@ from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Turn
 from kinfolk.site import Site
 from kinfolk.typing import Bools, Floats, Ints
 
-SMALLEST_PROBABILITY = 1e-12  # in the cross-entropy that is reported; fits have their own safeguards
 Model = Any  # an estimator, or a LocalModel
 
 
@@ -62,10 +65,13 @@ class FedRelax:
         Anything with scikit-learn's ``fit(X, y, sample_weight)`` and ``predict``, ``LinearModel()``, ...
     lam : λ. Zero leaves every node alone.
     start : what neighbours have said before round 1: models fitted ``"local"``-ly, or ``"zero"``.
-    order : nodes update ``"together"``, or ``"apart"``: in each round a random set no two of which are neighbours.
-        Together can oscillate where apart converges; apart needs more rounds.
+    order : nodes update ``"together"``, or by ``"colours"``: in each round those of one colour, all of them once in a
+        sweep over the colours (``graph.colours``). Neighbours have different colours, so that this is block-coordinate
+        descent, and converges where together can oscillate; a sweep takes as many rounds as there are colours.
     recall : points on which a node repeats what it said before, for models that forget when refitted (eq 20).
     weighting : ``"average"`` as in (1); ``"literal"`` weighs every labelled point λ A_ij, as the paper's trees do.
+    discrepancy : D; None for ``SquaredError()``, or ``CrossEntropy()`` if models are classifiers. Also
+        ``SquaredProbabilities()``, ``SymmetricCrossEntropy()``, or one of yours (``kinfolk.models.discrepancies``).
 
     >>> from sklearn.tree import DecisionTreeRegressor
     >>> from kinfolk import Network, fit, graphs
@@ -79,9 +85,10 @@ class FedRelax:
     model: Model | Mapping[Hashable, Model] | Callable[[Hashable], Model]
     lam: Annotated[float, AtLeast(0)] = 0.1
     start: Literal["local", "zero"] = "local"
-    order: Literal["together", "apart"] = "together"
+    order: Literal["together", "colours"] = "together"
     recall: Annotated[int, AtLeast(0)] = 0
     weighting: Literal["average", "literal"] = "average"
+    discrepancy: Discrepancy | None = None
 
     # ------------------------------------------------------------------ before round 1
 
@@ -103,14 +110,30 @@ class FedRelax:
             raise InputError("Expected either regressors or classifiers at all nodes, got both.")
         if kinds[0].classifies and network.classes is None:
             raise InputError("Expected whole numbers as labels for classifiers, got others: encode the classes.")
+        self._check_discrepancy(kinds)
+
+    def _check_discrepancy(self, kinds: list[LocalModel]) -> None:
+        """Refuse a discrepancy of something else than what models say, or one that a model cannot minimise."""
+        discrepancy, classifies = self._discrepancy(kinds), kinds[0].classifies
+        if discrepancy.classifies not in (None, classifies):
+            expected = "probabilities for classifiers" if classifies else "numbers for regressors"
+            raise InputError(f"Expected a discrepancy between {expected}, got {discrepancy}.")
+        for kind in kinds:
+            if not kind.learns(discrepancy):
+                name = type(getattr(kind, "estimator", kind)).__name__
+                raise InputError(f"Expected {discrepancy.learners} for {discrepancy}, got {name}.")
+
+    def _discrepancy(self, kinds: list[LocalModel]) -> Discrepancy:
+        """D."""
+        usual = CrossEntropy() if kinds[0].classifies else SquaredError()
+        return usual if self.discrepancy is None else self.discrepancy
 
     def remarks(self, network: Network) -> list[str]:
         """Which points were used, whether their labels were merged, and what the models have to say."""
         kinds = self._kinds(network.site)
         different = {id(kind): kind for kind in kinds}.values()
-        merging = (
-            sum(kind.merges for kind in kinds) if network.public is not None and not network.public.per_node else 0
-        )
+        common = network.public is not None and not network.public.per_node
+        merging = sum(kind.merges for kind in kinds) if common and self._discrepancy(kinds).merges else 0
         return [
             f"Neighbours compared predictions on {network.public}.",
             f"Labels of a common point were merged into one weighted row at {merging} of {len(kinds)} nodes.",
@@ -119,18 +142,27 @@ class FedRelax:
 
     def _kinds(self, site: Site) -> list[LocalModel]:
         """The model of every own node; nodes with the same estimator share one."""
+        if self._for_all is not None:
+            return [self._for_all] * site.node_count
         known: dict[int, LocalModel] = {}
         given: Any = self.model
         if isinstance(given, Mapping):
             models = [given[name] for name in site.names]
-        elif callable(given) and not hasattr(given, "fit") and not isinstance(given, LocalModel):
-            models = site.kept(("models", given), lambda: [given(name) for name in site.names])
         else:
-            return [as_local_model(given)] * site.node_count
+            models = site.kept(("models", given), lambda: [given(name) for name in site.names])
         for model in models:
             if id(model) not in known:
                 known[id(model)] = as_local_model(model)
         return [known[id(model)] for model in models]
+
+    @cached_property
+    def _for_all(self) -> LocalModel | None:
+        """The one model of all nodes; None if there are several."""
+        given: Any = self.model
+        if isinstance(given, Mapping):
+            return None
+        makes = callable(given) and not hasattr(given, "fit") and not isinstance(given, LocalModel)
+        return None if makes else as_local_model(given)
 
     # ------------------------------------------------------------------ the node program
 
@@ -149,13 +181,14 @@ class FedRelax:
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1)."""
-        learners = np.flatnonzero(_apart(site, turn)) if self.order == "apart" else np.arange(site.node_count)
+        on_turn = site.colours == (turn.round - 1) % site.colour_count
+        learners = np.flatnonzero(on_turn) if self.order == "colours" else np.arange(site.node_count)
         return self._learn(site, state, inbox["said"], learners, turn)
 
     def _learn(self, site: Site, state: State, heard: Floats, learners: Ints, turn: Turn) -> tuple[State, Outbox]:
         """Fit the learners, kind by kind, and let them label their points."""
         kinds = self._kinds(site)
-        lessons = self._lessons(site, state, heard, kinds, turn)
+        lessons = self._lessons(site, state, heard, kinds, self._recalled(site, state, kinds, turn), turn)
         fitted, said, moved = (field.copy() for field in state)
         for kind, nodes in _by_kind(kinds, learners):
             models = _objects(kind.fit_nodes(lessons(nodes)))
@@ -168,18 +201,24 @@ class FedRelax:
         return State(fitted, said, np.where(np.isnan(moved), np.inf, moved)), Outbox({"said": said})
 
     def _lessons(
-        self, site: Site, state: State, heard: Floats, kinds: list[LocalModel], turn: Turn
+        self,
+        site: Site,
+        state: State,
+        heard: Floats,
+        kinds: list[LocalModel],
+        recalled: list[Lesson | None],
+        turn: Turn,
     ) -> Callable[[Ints], Lessons]:
         """What nodes learn from this round."""
         sizes, points = np.maximum(site.data.sizes, 1), state.said.shape[1]
         rate = self.lam * (sizes / points if self.weighting == "average" else np.ones(site.node_count))
         said, target = np.concatenate([state.said, heard]), self._target(site, kinds)
-        recalled = self._recalled(site, state, kinds, turn)
 
         def seed(node: int) -> int:
             return int(turn.rng(site.nodes[node]).integers(2**31))
 
-        return lambda nodes: Lessons(site, nodes, target, said, rate, state.fitted, seed, recalled)
+        discrepancy = self._discrepancy(kinds)
+        return lambda nodes: Lessons(site, nodes, target, said, rate, state.fitted, seed, recalled, discrepancy)
 
     def _target(self, site: Site, kinds: list[LocalModel]) -> Floats:
         """The labels of own rows: numbers, or certain probabilities."""
@@ -207,9 +246,10 @@ class FedRelax:
             return np.empty((0, *expected))
         points = [site.public] * len(nodes) if site.public.ndim == 2 else [site.public[i] for i in nodes]
         words = kind.predict_nodes(list(fitted[nodes]), points, site.classes)
-        for i, said in zip(nodes, words, strict=True):
-            if said.shape != expected:
-                raise _unusable(site, i, expected, f"shape {said.shape}")
+        if not (isinstance(words, np.ndarray) and words.shape[1:] == expected):
+            for i, said in zip(nodes, words, strict=True):
+                if said.shape != expected:
+                    raise _unusable(site, i, expected, f"shape {said.shape}")
         labels = np.asarray(words)
         for i in nodes[~np.isfinite(labels).reshape(len(nodes), -1).all(axis=1)]:
             raise _unusable(site, i, expected, "NaN or infinity")
@@ -220,12 +260,12 @@ class FedRelax:
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """L_i, λ Σ_j A_ij δ(h_i, h_j), and how far what is said moves."""
         kinds = self._kinds(site)
-        forgetful = replace(self, recall=0)  # what is recalled is no part of the objective
-        lessons = forgetful._lessons(site, state, inbox["said"], kinds, Turn(0, site.nodes, 0))(site.nodes)
-        common = site.public is not None and site.public.ndim == 2 and not kinds[0].classifies
-        apart = _squared_apart(lessons) if common else self._apart_on_their_points(site, state, kinds, lessons)
+        nothing: list[Lesson | None] = [None] * site.node_count  # what is recalled is no part of the objective
+        lessons = self._lessons(site, state, inbox["said"], kinds, nothing, Turn(0, site.nodes, 0))(site.nodes)
+        alike = lessons.public.ndim == 2 and isinstance(lessons.discrepancy, SquaredError)
+        apart = _squared_apart(lessons) if alike else self._apart_on_their_points(site, state, kinds, lessons)
         return {
-            "loss": _own_loss(site, state, kinds, lessons.target),
+            "loss": _own_loss(state, kinds, lessons),
             "disagreement": self.lam * np.where(_has_model(state), apart, 0.0),
             "moved": state.moved,
             "size": _mean_per_node(np.nan_to_num(state.said) ** 2),
@@ -233,12 +273,13 @@ class FedRelax:
 
     def _apart_on_their_points(self, site: Site, state: State, kinds: list[LocalModel], lessons: Lessons) -> Floats:
         """Σ_j A_ij δ(h_i, h_j) of every own node, neighbour by neighbour."""
-        wrong, apart = _wrong(kinds), np.zeros(site.node_count)
+        apart = np.zeros(site.node_count)
         for i in np.flatnonzero(_has_model(state)).tolist():
             neighbours, weights = lessons.teachers(i)
             if len(neighbours):
                 mine = self._on_their_points(site, kinds[i], state, i, neighbours)
-                apart[i] = (weights * wrong(lessons.said[neighbours], mine).mean(axis=1)).sum()
+                distances = lessons.discrepancy.value(lessons.said[neighbours], mine)
+                apart[i] = (weights * distances.mean(axis=1)).sum()
         return apart
 
     def _on_their_points(self, site: Site, kind: LocalModel, state: State, i: int, neighbours: Ints) -> Floats:
@@ -288,10 +329,7 @@ def _by_kind(kinds: list[LocalModel], nodes: Ints) -> list[tuple[LocalModel, Int
 
 def _objects(items: list[Any]) -> Any:
     """An array of objects, whatever they are: a plain conversion would unpack tuples."""
-    out = np.empty(len(items), dtype=object)
-    for k, item in enumerate(items):
-        out[k] = item
-    return out
+    return np.fromiter(items, dtype=object, count=len(items))
 
 
 def _has_model(state: State) -> Bools:
@@ -304,14 +342,15 @@ def _mean_per_node(values: Floats) -> Floats:
     return values.reshape(len(values), math.prod(values.shape[1:])).mean(axis=1)
 
 
-def _own_loss(site: Site, state: State, kinds: list[LocalModel], target: Floats) -> Floats:
+def _own_loss(state: State, kinds: list[LocalModel], lessons: Lessons) -> Floats:
     """(own,) L_i: the mean over a node's own rows; zero where there are none, or no model."""
-    loss, wrong = np.zeros(site.node_count), _wrong(kinds)
+    site = lessons.site
+    loss = np.zeros(site.node_count)
     for kind, nodes in _by_kind(kinds, np.flatnonzero(_has_model(state) & (site.data.sizes > 0))):
         said = kind.predict_nodes(list(state.fitted[nodes]), [site.data[i][0] for i in nodes], site.classes)
-        rows = np.concatenate([np.arange(site.data.starts[i], site.data.starts[i + 1]) for i in nodes])
-        sums = np.bincount(site.data.owner[rows], wrong(target[rows], np.concatenate(said)), site.node_count)
-        loss[nodes] = sums[nodes] / site.data.sizes[nodes]
+        rows = rows_of(site.data.starts, nodes)
+        wrong = lessons.discrepancy.loss(lessons.target[rows], np.concatenate(said))
+        loss[nodes] = np.bincount(site.data.owner[rows], wrong, site.node_count)[nodes] / site.data.sizes[nodes]
     return loss
 
 
@@ -323,31 +362,3 @@ def _squared_apart(lessons: Lessons) -> Floats:
     apart = np.zeros(len(site.head))
     apart[speak] = kernels.squared_distance(lessons.said, site.head[speak], site.tail[speak])
     return site.edge_sum(site.weights * apart / lessons.said.shape[1])
-
-
-def _wrong(kinds: list[LocalModel]) -> Callable[[Floats, Floats], Floats]:
-    return cross_entropy if kinds[0].classifies else squared_error
-
-
-def squared_error(label: Floats, said: Floats) -> Floats:
-    """(label − said)²."""
-    return (label - said) ** 2
-
-
-def cross_entropy(label: Floats, said: Floats) -> Floats:
-    """−Σ_c label_c log said_c."""
-    return -(label * np.log(np.maximum(said, SMALLEST_PROBABILITY))).sum(axis=-1)
-
-
-def _apart(site: Site, turn: Turn) -> Bools:
-    """Own nodes that have drawn a larger number this round than all neighbours that they hear.
-
-    Numbers are keyed by node and round, so that everybody knows what a neighbour has drawn without asking.
-    """
-    everyone = np.concatenate([site.nodes, site.outside])
-    drawn = np.array([turn.rng(node).random() for node in everyone])
-    carries = np.ones(len(site.head), dtype=bool) if site.live is None else site.live
-    head, tail = site.head[carries], site.tail[carries]
-    wins = np.ones(len(everyone), dtype=bool)
-    wins[np.where(drawn[head] < drawn[tail], head, tail)] = False
-    return wins[: site.node_count]

@@ -13,16 +13,18 @@ from typing import Any
 import numpy as np
 from sklearn import config_context
 from sklearn.base import BaseEstimator, clone, is_classifier
-from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.pipeline import Pipeline
-from sklearn.tree import DecisionTreeRegressor
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.validation import has_fit_parameter
 
 from kinfolk.checks import InputError, LearningError
+from kinfolk.models.discrepancies import Discrepancy, SquaredProbabilities, SymmetricCrossEntropy
 from kinfolk.models.lessons import Lesson, Lessons, LocalModel
 from kinfolk.typing import Floats
 
 THREADS_FROM = 1_000  # rows
+EXACT_SOLVERS = ("lbfgs", "newton-cg", "newton-cholesky")  # of LogisticRegression; the others go through single rows
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,21 @@ class Estimator:
 
     @property
     def merges(self) -> bool:
-        """True for fits that are known to depend on weighted squared errors alone; unknown is False."""
+        """True for fits that are known to depend on weighted squared errors, or weights of classes, alone."""
         model = self.estimator
-        if isinstance(model, LinearRegression | Ridge):
-            return True
-        if not isinstance(model, DecisionTreeRegressor):
-            return False
-        counts_no_rows = model.min_samples_leaf == 1 and model.min_samples_split == 2
-        return counts_no_rows and model.criterion == "squared_error" and model.max_leaf_nodes is None
+        if isinstance(model, LogisticRegression):
+            return model.class_weight is None and model.solver in EXACT_SOLVERS
+        if isinstance(model, DecisionTreeClassifier):
+            return model.class_weight is None and _counts_no_rows(model)
+        if isinstance(model, DecisionTreeRegressor):
+            return model.criterion == "squared_error" and _counts_no_rows(model)
+        return isinstance(model, LinearRegression | Ridge)
+
+    def learns(self, discrepancy: Discrepancy) -> bool:
+        """Whatever has rows; of squared errors of probabilities only trees that split by them, the Gini impurity."""
+        if isinstance(discrepancy, SquaredProbabilities):
+            return isinstance(self.estimator, DecisionTreeClassifier) and self.estimator.criterion == "gini"
+        return not isinstance(discrepancy, SymmetricCrossEntropy)
 
     def check(self) -> None:
         """Refuse what has no fit and predict, or cannot weigh its rows."""
@@ -80,7 +89,7 @@ class Estimator:
 
     def fit_nodes(self, lessons: Lessons) -> list[Any]:
         """One fit per node, in threads."""
-        merged = self.merges and lessons.public.ndim == 2
+        merged = self.merges and lessons.merging
         bare = clone(self.estimator)
         rows = lessons.said.shape[1] * (1.0 if merged else float(lessons.site.own_degrees.mean()))
         return in_threads(lambda node: self._fit(bare, lessons, int(node), merged), lessons.nodes, rows)
@@ -89,29 +98,78 @@ class Estimator:
         site, lesson = lessons.site, lessons.lesson(node, merged)
         if not len(lesson.weight):
             return None
-        X, y, weight = lesson if not self.classifies else _row_per_class(lesson, site.classes)
-        if self.classifies and (y == y[0]).all():
+        X, y, weight = self._rows(lesson, site.classes)
+        if self.classifies and y.ndim == 1 and (y == y[0]).all():
             return OneClass(y[0])
         try:
             seeded = _seeded(copy.deepcopy(bare), self._seeds, lambda: lessons.seed(node))
-            with config_context(
-                assume_finite=True, skip_parameter_validation=True
-            ):  # checked when the network was made
-                return seeded.fit(X, y, **{str(self._weight_name): weight})
+            # Rows were checked when the network was made.
+            with config_context(assume_finite=True, skip_parameter_validation=True):
+                X, unchecked = _ready(bare, X)
+                return seeded.fit(X, y, **{str(self._weight_name): weight}, **unchecked)
         except Exception as error:  # whatever a model raises, the node is named and the run is kept
             what = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
             raise LearningError(f"Node {site.names[node]!r} could not be fitted ({what}).") from error
+
+    def _rows(self, lesson: Lesson, classes: Floats | None) -> Lesson:
+        """A lesson as the estimator takes it."""
+        return _row_per_class(lesson, classes) if self.classifies else lesson
 
     def predict_nodes(self, fitted: Sequence[Any], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
         """Predictions, or probabilities, in threads."""
 
         def say(k: int) -> Floats:
             with config_context(assume_finite=True):
-                if classes is None or not self.classifies:
-                    return np.asarray(fitted[k].predict(X[k]), dtype=np.float64)
-                return _probabilities(fitted[k], X[k], classes)
+                return self._say(fitted[k], X[k], classes)
 
         return in_threads(say, range(len(fitted)), float(np.mean([len(rows) for rows in X])) if X else 0.0)
+
+    def _say(self, fitted: Any, X: Floats, classes: Floats | None) -> Floats:
+        X, unchecked = _ready(fitted, X)
+        if classes is None or not self.classifies:
+            return np.asarray(fitted.predict(X, **unchecked), dtype=np.float64)
+        return _probabilities(fitted, X, classes, unchecked)
+
+
+@dataclass(frozen=True)
+class AsClassifier(Estimator):
+    """A regressor as a classifier: it learns the probabilities of all classes by least squares.
+
+    Certain labels are 0 and 1, neighbours' labels are what they say. What is predicted is moved to the nearest
+    probabilities, which is never farther from any. Needs a regressor for several numbers at once, as most linear
+    models, trees and forests are, or scikit-learn's ``MultiOutputRegressor`` around another.
+
+    >>> from sklearn.linear_model import LinearRegression
+    >>> from kinfolk import FedRelax, Network, fit, graphs
+    >>> network = Network(graphs.chain(1), [([[0.0], [1.0], [2.0]], [0, 1, 1])], public=[[1.0]])
+    >>> run = fit(network, FedRelax(AsClassifier(LinearRegression())))
+    >>> run.predict_proba([[0.0], [2.0]], node=[0, 0]).round(3)
+    array([[0.833, 0.167],
+           [0.   , 1.   ]])
+    """
+
+    @property
+    def classifies(self) -> bool:
+        """True."""
+        return True
+
+    def check(self) -> None:
+        """Refuse what is no regressor, or cannot weigh its rows."""
+        super().check()
+        if is_classifier(self.estimator):
+            name = type(self.estimator).__name__
+            raise InputError(f"Expected a regressor for AsClassifier, got {name}: it needs no AsClassifier.")
+
+    def learns(self, discrepancy: Discrepancy) -> bool:
+        """Whatever has rows with probabilities."""
+        return not isinstance(discrepancy, SymmetricCrossEntropy)
+
+    def _rows(self, lesson: Lesson, classes: Floats | None) -> Lesson:
+        return lesson
+
+    def _say(self, fitted: Any, X: Floats, classes: Floats | None) -> Floats:
+        X, unchecked = _ready(fitted, X)
+        return nearest_probabilities(np.asarray(fitted.predict(X, **unchecked), dtype=np.float64))
 
 
 @dataclass(frozen=True)
@@ -191,6 +249,18 @@ def in_threads(work: Callable[[Any], Any], items: Any, rows: float) -> list[Any]
         return list(pool.map(work, items))
 
 
+def _counts_no_rows(tree: Any) -> bool:
+    """Whether a tree looks at weights only, so that a row twice is a row of twice the weight."""
+    return tree.min_samples_leaf == 1 and tree.min_samples_split == 2 and tree.max_leaf_nodes is None
+
+
+def _ready(model: Any, X: Floats) -> tuple[Any, dict[str, bool]]:
+    """Rows, and how a model takes them without another look; trees spend more time on checks than on short fits."""
+    if isinstance(model, DecisionTreeRegressor | DecisionTreeClassifier):
+        return np.ascontiguousarray(X, dtype=np.float32), {"check_input": False}
+    return X, {}
+
+
 def _seeded(estimator: Any, names: list[str], seed: Callable[[], int]) -> Any:
     """The estimator with a seed wherever it would draw one: the same run again gives the same models."""
     return estimator.set_params(**dict.fromkeys(names, seed())) if names else estimator
@@ -204,11 +274,25 @@ def _row_per_class(lesson: Lesson, classes: Floats | None) -> Lesson:
     return Lesson(lesson.X[rows], classes[label], weight[rows, label])
 
 
-def _probabilities(fitted: Any, X: Floats, classes: Floats) -> Floats:
+def nearest_probabilities(values: Floats) -> Floats:
+    """The probabilities (rows, classes) nearest to any numbers.
+
+    >>> nearest_probabilities(np.array([[0.2, 0.8], [-0.2, 1.2], [0.6, 0.6]]))
+    array([[0.2, 0.8],
+           [0. , 1. ],
+           [0.5, 0.5]])
+    """
+    largest_first = -np.sort(-values, axis=1)
+    excess = (np.cumsum(largest_first, axis=1) - 1) / np.arange(1, values.shape[1] + 1)
+    positive = (largest_first > excess).sum(axis=1)
+    return np.maximum(values - np.take_along_axis(excess, positive[:, None] - 1, axis=1), 0.0)
+
+
+def _probabilities(fitted: Any, X: Floats, classes: Floats, options: dict[str, bool]) -> Floats:
     """Probabilities in the order of ``classes``, zero for those that a model has not seen; votes where it has none."""
     out = np.zeros((len(X), len(classes)))
     if not hasattr(fitted, "predict_proba"):
         out[np.arange(len(X)), np.searchsorted(classes, fitted.predict(X))] = 1.0
         return out
-    out[:, np.searchsorted(classes, fitted.classes_)] = fitted.predict_proba(X)
+    out[:, np.searchsorted(classes, fitted.classes_)] = fitted.predict_proba(X, **options)
     return out

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from scipy.special import softmax
 
 from kinfolk.checks import AtLeast, InputError, LearningError, Positive, check_parameters
+from kinfolk.models.discrepancies import Discrepancy, SquaredProbabilities, SymmetricCrossEntropy
 from kinfolk.models.lessons import Lessons
 from kinfolk.typing import Floats
 
@@ -74,6 +75,10 @@ class KerasModel:
                 "Expected a Keras model compiled with categorical_crossentropy for classes, as neighbours say "
                 f"probabilities, got {self._course.loss_name}."
             )
+
+    def learns(self, discrepancy: Discrepancy) -> bool:
+        """Whatever has rows for squared errors or cross-entropy."""
+        return not isinstance(discrepancy, SquaredProbabilities | SymmetricCrossEntropy)
 
     def _refuse(self, name: str, expected: str) -> None:
         value = getattr(self, name)

@@ -10,17 +10,19 @@ taken; with it, one step of an optimiser towards it per round, as in the paper's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from kinfolk import kernels
 from kinfolk.bound import invert_symmetric
 from kinfolk.checks import AtLeast, Between, Positive, check_parameters
+from kinfolk.models.discrepancies import Discrepancy, SquaredError
 from kinfolk.models.lessons import Lesson, Lessons
-from kinfolk.typing import Floats
+from kinfolk.typing import Bools, Floats
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class LinearFit(NamedTuple):
     """The parameters of a node, the intercept last if there is one."""
 
     w: Floats  # (parameters,)
-    v: Floats  # (parameters,) the optimiser's mean of squared gradients; zero without one
+    v: Floats | None = None  # (parameters,) the optimiser's mean of squared gradients, if there is one
 
 
 @dataclass(frozen=True)
@@ -72,22 +74,31 @@ class LinearModel:
         """Refuse parameters out of range."""
         check_parameters(self)
 
+    def learns(self, discrepancy: Discrepancy) -> bool:
+        """The squared error, which is in (1), and nothing else."""
+        return isinstance(discrepancy, SquaredError)
+
     def fit_nodes(self, lessons: Lessons) -> list[LinearFit | None]:
         """Minimise (1), or take a step."""
         b, recalled = self._linear(lessons), bool(_recalled(lessons))
-        something = (lessons.site.data.sizes > 0) | (lessons.rate * lessons.heard_weight > 0)
         if self.step is None:
             inverse = invert_symmetric(self._curvature(lessons)) if recalled else self._kept_inverse(lessons)
-            w, v = _times(inverse, b), np.zeros_like(b)
+            fits = _fits(_times(inverse, b)[lessons.nodes])
         else:
             w, v = self._start(lessons, b.shape[1])
             H = self._curvature(lessons) if recalled else self._kept_curvature(lessons)
             slope = 2 * (_times(H, w) - b) / np.maximum(lessons.site.data.sizes, 1)[:, None]
             w, v = self.step(w, v, slope)
-        fits: list[LinearFit | None] = list(map(LinearFit, w[lessons.nodes], v[lessons.nodes]))
-        for k in np.flatnonzero(~something[lessons.nodes]):
+            fits = _fits(w[lessons.nodes], v[lessons.nodes])
+        for k in np.flatnonzero(self._idle(lessons)[lessons.nodes]):
             fits[k] = None
         return fits
+
+    def _idle(self, lessons: Lessons) -> Bools:
+        """(own,) who has neither data nor heard anything."""
+        return self._kept(
+            "idle", lessons, lambda: (lessons.site.data.sizes == 0) & (lessons.rate * lessons.heard_weight == 0)
+        )
 
     def _linear(self, lessons: Lessons) -> Floats:
         """b_i of (1)."""
@@ -114,14 +125,16 @@ class LinearModel:
         return H
 
     def _kept_curvature(self, lessons: Lessons) -> Floats:
-        """H_i, kept for as long as the same neighbours speak at the same rate."""
-        key = ("curvature", self, lessons.speaks.tobytes(), lessons.rate.tobytes())
-        return lessons.site.kept(key, lambda: self._curvature(lessons))
+        """H_i, prepared once."""
+        return self._kept("curvature", lessons, lambda: self._curvature(lessons))
 
     def _kept_inverse(self, lessons: Lessons) -> Floats:
-        """H_i⁻¹, kept as H_i is."""
-        key = ("inverse", self, lessons.speaks.tobytes(), lessons.rate.tobytes())
-        return lessons.site.kept(key, lambda: invert_symmetric(self._curvature(lessons)))
+        """H_i⁻¹, prepared once."""
+        return self._kept("inverse", lessons, lambda: invert_symmetric(self._curvature(lessons)))
+
+    def _kept(self, what: str, lessons: Lessons, make: Callable[[], Any]) -> Any:
+        """What changes only with who speaks, and at which rate."""
+        return lessons.site.kept((what, self, lessons.speaks.tobytes(), lessons.rate.tobytes()), make)
 
     def _own(self, lessons: Lessons) -> tuple[Floats, Floats]:
         """Σ x x' + ridge and Σ y x over own rows."""
@@ -154,9 +167,17 @@ class LinearModel:
         self, fitted: Sequence[LinearFit], X: Sequence[Floats], classes: Floats | None
     ) -> Sequence[Floats] | Floats:
         """x'w."""
+        w = np.array([fit.w for fit in fitted])
         if len(X) > 1 and len(set(map(id, X))) == 1:
-            return np.array([fit.w for fit in fitted]) @ self._widen(X[0]).T
-        return [self._widen(rows) @ fit.w for fit, rows in zip(fitted, X, strict=True)]
+            return w @ self._widen(X[0]).T
+        starts = np.concatenate([[0], np.cumsum([len(rows) for rows in X])])
+        said = kernels.predict_rows(self._widen(np.concatenate(X)), starts, w)
+        return [said[first:last] for first, last in pairwise(starts.tolist())]
+
+
+def _fits(*parts: Floats) -> list[LinearFit | None]:
+    """The fits of nodes, of which ``parts`` have a row each."""
+    return list(map(LinearFit, *parts))
 
 
 def _times(matrices: Floats, vectors: Floats) -> Floats:

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from kinfolk.site import Site
 from kinfolk.typing import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from kinfolk.models.discrepancies import Discrepancy
 
 
 class Lesson(NamedTuple):
@@ -36,12 +39,18 @@ class Lessons:
     before: Any  # (own,) the models fitted last, None where there is none
     seed: Callable[[int], int]  # of an own node, for models that draw
     recalled: Sequence[Lesson | None]  # (own,) rows that keep up what the node knew, or None
+    discrepancy: Discrepancy  # how neighbours' labels become rows
 
     @property
     def public(self) -> Floats:
         """The public points: (points, features), or (own + foreign, points, features)."""
         assert self.site.public is not None
         return self.site.public
+
+    @property
+    def merging(self) -> bool:
+        """Whether the labels of a point may be merged, if that makes no difference to the model."""
+        return self.public.ndim == 2 and self.discrepancy.merges
 
     @cached_property
     def speaks(self) -> Bools:
@@ -91,11 +100,11 @@ class Lessons:
             return []
         if merged:
             weight = np.full(points, rate * self.heard_weight[node])
-            return [Lesson(self.public, self.mean_label[node], weight)]
+            return [self.discrepancy.rows(Lesson(self.public, self.mean_label[node], weight))]
         neighbours, weights = self.teachers(node)
         sets = self.public if self.public.ndim == 3 else [self.public] * len(self.said)
         return [
-            Lesson(sets[j], self.said[j], np.full(points, rate * weight))
+            self.discrepancy.rows(Lesson(sets[j], self.said[j], np.full(points, rate * weight)))
             for j, weight in zip(neighbours, weights, strict=True)
         ]
 
@@ -114,6 +123,9 @@ class LocalModel(Protocol):
 
     def check(self) -> None:
         """Refuse what cannot learn from weighted rows."""
+
+    def learns(self, discrepancy: Discrepancy) -> bool:
+        """Whether a fit to the rows of a discrepancy is known, or left to the model, to minimise it."""
 
     def fit_nodes(self, lessons: Lessons) -> list[Any]:
         """A fitted model for each of ``lessons.nodes``; None where there is nothing to learn from."""

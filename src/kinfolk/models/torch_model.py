@@ -5,7 +5,7 @@ A node minimises, with own rows counting 1 and rows labelled by neighbour j coun
     Σ_r weight_r ℓ(f(x_r), target_r) / Σ_r weight_r                                                           (1)
 
 by an optimiser of torch, from where it stood a round before. ℓ is the squared error, the cross-entropy of logits
-with the probabilities that neighbours have given, or a function of yours.
+with the probabilities that neighbours have given, the squared error of probabilities, or a function of yours.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 
 from kinfolk.checks import AtLeast, InputError, Positive, check_parameters
+from kinfolk.models.discrepancies import Discrepancy, SquaredProbabilities, SymmetricCrossEntropy
 from kinfolk.models.lessons import Lessons
 from kinfolk.network import Network
 from kinfolk.typing import Floats
 
 if TYPE_CHECKING:
     from kinfolk.models.torch_training import Course, Pupil, TorchFit
+
+
+Mode = Literal["training", "exchanging", "saying"]  # exchanging: some targets are logarithms, see the training
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +39,8 @@ class TorchModel:
     ----------
     module : a ``torch.nn.Module`` for rows of features, or a function without arguments that makes one. For numbers
         its output has shape (rows,) or (rows, 1); for classes (rows, classes), logits.
-    loss : ``"squared"``, ``"cross-entropy"``, or a function of (output, target) that gives one value for every row.
-        Such a function is for numbers unless it has an attribute ``classifies`` that is true.
+    loss : ``"squared"``; ``"cross-entropy"`` or ``"squared probabilities"`` for classes; or a function of (output,
+        target) that gives one value for every row, for numbers unless its attribute ``classifies`` is true.
     optimiser : the name of a class in ``torch.optim``, or such a class.
     learning_rate : torch's ``lr``.
     epochs : how often a node goes through its rows in a round; with full batches, the number of steps.
@@ -80,11 +84,12 @@ class TorchModel:
     @property
     def classifies(self) -> bool:
         """Whether it says probabilities of classes."""
-        return self.loss == "cross-entropy" or bool(getattr(self.loss, "classifies", False))
+        by_name = self.loss in ("cross-entropy", "squared probabilities")
+        return by_name or bool(getattr(self.loss, "classifies", False))
 
     @cached_property
     def merges(self) -> bool:
-        """True for full batches of squared error or cross-entropy, unless layers draw or look at several rows."""
+        """True for full batches and a loss with a name, unless layers draw or look at several rows."""
         nn = _training().torch.nn
         mixing = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)
         by_row = not any(isinstance(layer, mixing) for layer in self._blank.modules())
@@ -97,7 +102,8 @@ class TorchModel:
         training = _training()
         check_parameters(self)
         if not callable(self.loss) and self.loss not in training.LOSSES:
-            self._refuse("loss", "'squared', 'cross-entropy' or a function that gives one value for every row")
+            names = ", ".join(map(repr, training.LOSSES))
+            self._refuse("loss", f"one of {names}, or a function that gives one value for every row")
         known = training.torch.optim
         if not (isinstance(self._optimiser_class, type) and issubclass(self._optimiser_class, known.Optimizer)):
             self._refuse("optimiser", "a class in torch.optim, or the name of one")
@@ -106,9 +112,15 @@ class TorchModel:
         if any(training.torch.nn.parameter.is_lazy(value) for value in self._blank.parameters()):
             self._refuse("module", "a module whose layers know their sizes")
 
+    def learns(self, discrepancy: Discrepancy) -> bool:
+        """Whatever has rows; those that are known by name only with the loss that belongs to them."""
+        if isinstance(discrepancy, SquaredProbabilities):
+            return self.loss == "squared probabilities"
+        return self.loss == "cross-entropy" or not isinstance(discrepancy, SymmetricCrossEntropy)
+
     def _refuse(self, name: str, expected: str) -> None:
-        value = getattr(self, name)
-        raise InputError(f"The '{name}' parameter of TorchModel must be {expected}. Got {value!r} instead.")
+        value = " ".join(repr(getattr(self, name)).split())  # a module may take many lines
+        raise InputError(f"The '{name}' parameter of TorchModel must be {expected}. Got {value} instead.")
 
     def remarks(self, network: Network) -> list[str]:
         """Whether nodes had to be trained one after another."""
@@ -155,22 +167,23 @@ class TorchModel:
         known = _training().torch.optim
         return getattr(known, self.optimiser, None) if isinstance(self.optimiser, str) else self.optimiser
 
-    def _course(self, answers: int | None, mode: Literal["training", "saying"] = "training") -> Course:
+    def _course(self, answers: int | None, mode: Mode = "training") -> Course:
         """How to train, or to say, so many classes; prepared once."""
         if (answers, mode) not in self._courses:
-            self._courses[answers, mode] = self._new_course(answers, mode == "training")
+            self._courses[answers, mode] = self._new_course(answers, mode)
         return self._courses[answers, mode]
 
     @cached_property
     def _courses(self) -> dict[tuple[int | None, str], Course]:
         return {}
 
-    def _new_course(self, answers: int | None, trains: bool) -> Course:
+    def _new_course(self, answers: int | None, mode: Mode) -> Course:
         training = _training()
+        named = training.LOSSES[self.loss] if isinstance(self.loss, str) else self.loss
         precision = getattr(training.torch, self.precision)
         return training.Course(
-            module=copy.deepcopy(self._blank).to(precision).train(trains),
-            row_loss=training.LOSSES[self.loss] if isinstance(self.loss, str) else self.loss,
+            module=copy.deepcopy(self._blank).to(precision).train(mode != "saying"),
+            row_loss=training.exchanging_cross_entropy if mode == "exchanging" else named,
             optimiser=partial(self._optimiser_class, lr=self.learning_rate, **self.options),
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -228,12 +241,13 @@ class TorchModel:
         training = _training()
         answers = len(lessons.site.classes) if self.classifies and lessons.site.classes is not None else None
         why = self._why_apart(lessons.site.data.feature_count, answers)
-        merged = self.merges and why is None and lessons.public.ndim == 2
+        merged = self.merges and why is None and lessons.merging
         pupils = {int(node): pupil for node in lessons.nodes if (pupil := self._pupil(lessons, int(node), merged))}
         teach: Callable[[Course, list[Pupil]], None] = (
             training.train_together if self.together and why is None else training.train_apart
         )
-        teach(self._course(answers), list(pupils.values()))
+        exchanging = isinstance(lessons.discrepancy, SymmetricCrossEntropy)
+        teach(self._course(answers, "exchanging" if exchanging else "training"), list(pupils.values()))
         return [self._kept(pupils[int(node)].fit) if int(node) in pupils else None for node in lessons.nodes]
 
     def _pupil(self, lessons: Lessons, node: int, merged: bool) -> Pupil | None:

@@ -26,7 +26,14 @@ TRIAL_STEPS = 3  # by then a module or an optimiser that mixes rows or nodes has
 LOSSES: dict[str, Callable[[Any, Any], Any]] = {
     "squared": lambda said, target: (said - target) ** 2,
     "cross-entropy": lambda logits, target: -(target * torch.log_softmax(logits, dim=-1)).sum(dim=-1),
+    "squared probabilities": lambda logits, target: ((torch.softmax(logits, dim=-1) - target) ** 2).sum(dim=-1),
 }
+
+
+def exchanging_cross_entropy(logits: Any, target: Any) -> Any:
+    """−Σ_c target_c log q_c with q = softmax(logits), and −Σ_c q_c target_c where targets are logarithms, none > 0."""
+    log_q = torch.log_softmax(logits, dim=-1)
+    return -(target.clamp(min=0) * log_q + log_q.exp() * target.clamp(max=0)).sum(dim=-1)
 
 
 class TorchFit(NamedTuple):
