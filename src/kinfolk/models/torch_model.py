@@ -11,6 +11,7 @@ with the probabilities that neighbours have given, or a function of yours.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -155,6 +156,13 @@ class TorchModel:
         known = _training().torch.optim
         return getattr(known, self.optimiser, None) if isinstance(self.optimiser, str) else self.optimiser
 
+    @property
+    def _implementation(self) -> dict[str, bool]:
+        """One pass over the numbers instead of one for every operation, where the optimiser has it and is free."""
+        known = inspect.signature(self._optimiser_class).parameters
+        free = not self.options.keys() & {"fused", "foreach", "differentiable"}
+        return {"fused": True} if "fused" in known and free else {}
+
     def _course(self, answers: int | None, mode: Literal["training", "saying"] = "training") -> Course:
         """How to train, or to say, so many classes; prepared once."""
         if (answers, mode) not in self._courses:
@@ -171,7 +179,7 @@ class TorchModel:
         return training.Course(
             module=copy.deepcopy(self._blank).to(precision).train(trains),
             row_loss=training.LOSSES[self.loss] if isinstance(self.loss, str) else self.loss,
-            optimiser=partial(self._optimiser_class, lr=self.learning_rate, **self.options),
+            optimiser=partial(self._optimiser_class, lr=self.learning_rate, **self._implementation, **self.options),
             epochs=self.epochs,
             batch_size=self.batch_size,
             patience=self.patience,
