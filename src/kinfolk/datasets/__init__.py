@@ -1,6 +1,7 @@
 """Data sets: real ones that come with the package, and the synthetic ones of the papers."""
 
 from kinfolk.datasets.builtin import Dataset, load_us_counties
+from kinfolk.datasets.folder import data_folder, looking_in
 from kinfolk.datasets.mnist import Digits, load_mnist
 from kinfolk.datasets.synthetic import (
     Mixture,
@@ -14,5 +15,5 @@ from kinfolk.datasets.synthetic import (
 
 __all__ = [
     "Dataset", "Digits", "Mixture", "Synthetic", "block_regression", "chain_regression", "clustered_regression",
-    "load_mnist", "load_us_counties", "mixture_regression", "star_regression",
+    "data_folder", "load_mnist", "load_us_counties", "looking_in", "mixture_regression", "star_regression",
 ]  # fmt: skip
