@@ -267,11 +267,11 @@ def _say(count: float) -> str:
 
 def _draw(figure: Any, runs: pandas.DataFrame, title: str) -> None:
     """Accuracy by round, all of it and the upper end."""
-    for axes, floor in zip(figure.subplots(1, 2), (0.0, 90.0), strict=True):
+    for axes, floor in zip(figure.subplots(1, 2, width_ratios=(1, 2)), (0.0, 90.0), strict=True):
         for name, part in runs.groupby("method", sort=False):
             course = 100 * part.groupby("round")["accuracy"].mean()
             dashed = name in (ORACLE, ALONE, FOR_ALL)
-            axes.plot(course.index, course, label=name if floor else None, linestyle="--" if dashed else "-")
+            axes.plot(course.index, course, label=name if floor else None, linestyle="--" if dashed else "-", alpha=0.8)
         axes.set_ylim(floor, 100)
         axes.set_xlabel("round")
         axes.grid(alpha=0.3)
