@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from kinfolk.cli import app
 from kinfolk.datasets import Digits, data_folder, looking_in
 from kinfolk.experiments import gtv_mnist
+from kinfolk.experiments.gtv_digits import NEAREST, Setting, draw_problem
 
 pytest.importorskip("torch")
 SHARED = Path(__file__).parents[2] / "shared" / "data"
@@ -31,21 +32,21 @@ def invented_digits(count=2_000):
 
 
 def test_nodes_have_the_two_digits_of_their_cluster_and_share_no_image():
-    setting = gtv_mnist.Setting(nodes=5, train=20, validation=10, embedded=20, hidden=3, rounds=1)
-    problem = gtv_mnist._problem(invented_digits(), 3, setting, seed=1)
+    setting = Setting(nodes=5, train=20, validation=10, embedded=20, hidden=3, rounds=1)
+    problem = draw_problem(invented_digits(), 3, setting, seed=1)
     network = problem.network
     assert network.data.X.shape == (300, 784)
     assert (network.test.sizes == 10).all()
     assert (network.data.y // 2 == problem.cluster[network.data.owner]).all()
     rows = np.concatenate([network.data.X, network.test.X])
     assert len(np.unique(rows, axis=0)) == len(rows)
-    assert (network.graph.degrees >= gtv_mnist.NEAREST).all()
+    assert (network.graph.degrees >= NEAREST).all()
     assert problem.loss.width(784) == 784 * 3 + 3 * 10  # (42) has no biases
 
 
 def test_rounds_are_counted_from_the_first_update_that_nodes_hear(monkeypatch):
     monkeypatch.setattr(gtv_mnist, "load_mnist", invented_digits)
-    setting = gtv_mnist.Setting(nodes=5, train=20, validation=10, embedded=20, hidden=3, rounds=4)
+    setting = Setting(nodes=5, train=20, validation=10, embedded=20, hidden=3, rounds=4)
     monkeypatch.setattr(gtv_mnist, "QUICK", setting)
     runs = gtv_mnist.fig6(quick=True).runs
     counted = runs.groupby("method")["round"].apply(list)

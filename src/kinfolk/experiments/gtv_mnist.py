@@ -17,106 +17,25 @@ out so long that neighbours are hardly felt.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
 
 from kinfolk.algorithms import IFCA, FedAvg, GTVMin, PFedMe, Redrawn, TorchDescent
-from kinfolk.checks import InputError
 from kinfolk.couplings import EuclideanNorm
-from kinfolk.datasets import Digits, load_mnist
+from kinfolk.datasets import load_mnist
+from kinfolk.experiments.gtv_digits import FULL, QUICK, STEP_SIZE, STEPS, Problem, draw_problem
 from kinfolk.experiments.outcome import Claim, Outcome
-from kinfolk.graphs import edgeless
-from kinfolk.network import Network
 from kinfolk.run import fit
-from kinfolk.similarity import EmbeddedDivergence, nearest_kin
-from kinfolk.torch_loss import TorchLoss
-from kinfolk.typing import Floats, Ints
+from kinfolk.typing import Ints
 
-PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))  # Table II
-NEAREST, LAM, LAMS = 4, 1.0, (0.0, 0.1, 1.0, 10.0)
-STEP_SIZE, STEPS = 0.1, 5  # of every local update
+LAM, LAMS = 1.0, (0.0, 0.1, 1.0, 10.0)
 ADAM_STEP_SIZE, PFEDME_LAM, STARTS = 0.01, 1.0, 3
-SHOWN, GOAL = (1, 2, 5, 10, 15, 20, 50), 0.95
+SHOWN, GOAL = (1, 2, 5, 10, 20, 50), 0.95
 OURS, ALONE, ORACLE, FOR_ALL = "GTVMin", "alone", "FedAvgC, told the clusters", "FedAvg, one for all"
 
 Record = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How large the experiment is."""
-
-    nodes: int = 20  # in a cluster
-    train: int = 400  # images of a node
-    validation: int = 100
-    embedded: int = 100  # images of a node that t-SNE lays out
-    hidden: int = 100
-    rounds: int = 50
-
-
-FULL, QUICK = Setting(), Setting(nodes=6, train=30, validation=40, embedded=30, hidden=10, rounds=15)
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """Digits over a network, and how the module of every node is scored."""
-
-    network: Network
-    cluster: Ints  # (nodes,)
-    loss: TorchLoss
-    seed: int
-
-    @property
-    def crossing(self) -> int:
-        """How many edges join different clusters."""
-        graph = self.network.graph
-        return int((self.cluster[graph.head] != self.cluster[graph.tail]).sum())
-
-
-# ---------------------------------------------------------------------- the digits
-
-
-def _problem(digits: Digits, clusters: int, setting: Setting, seed: int) -> Problem:
-    rng, size = np.random.default_rng(seed), setting.train + setting.validation
-    rows = np.concatenate([_rows(digits, pair, (setting.nodes, size), rng) for pair in PAIRS[:clusters]])
-    learnt, held_out = (
-        [(_pixels(digits, own), digits.y_train[own]) for own in rows[:, part]]
-        for part in (slice(None, setting.train), slice(setting.train, None))
-    )
-    apart = edgeless(len(rows))
-    seen = Network(apart, [(X[: setting.embedded], y[: setting.embedded]) for X, y in learnt])
-    graph = nearest_kin(seen, EmbeddedDivergence(seed=seed), k=NEAREST, scale=1.0)
-    cluster = np.repeat(np.arange(clusters), setting.nodes)
-    loss = TorchLoss(_module(setting.hidden, seed), "cross-entropy", step_size=STEP_SIZE, steps=STEPS)
-    return Problem(Network(graph, learnt, test=held_out), cluster, loss, seed)
-
-
-def _rows(digits: Digits, pair: tuple[int, int], shape: tuple[int, int], rng: np.random.Generator) -> Ints:
-    """Which images of two digits the nodes of a cluster have, (nodes, images)."""
-    shown = rng.permutation(np.flatnonzero(np.isin(digits.y_train, pair)))
-    if len(shown) < shape[0] * shape[1]:
-        raise InputError(f"Expected {shape[0] * shape[1]:,} images of {pair[0]} and {pair[1]}, found {len(shown):,}.")
-    return shown[: shape[0] * shape[1]].reshape(shape)
-
-
-def _pixels(digits: Digits, rows: Ints) -> Floats:
-    pixels: Floats = digits.x_train[rows].reshape(len(rows), -1) / 255.0
-    return pixels
-
-
-def _module(hidden: int, seed: int) -> Any:
-    """(42), without the soft-max, which the loss has."""
-    try:
-        import torch
-    except ImportError as error:
-        raise InputError('Expected torch for figures 5 to 7: install it with pip install "kinfolk[torch]".') from error
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        layers = torch.nn.Linear(28 * 28, hidden, bias=False), torch.nn.Linear(hidden, 10, bias=False)
-    return torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1])
 
 
 # ---------------------------------------------------------------------- who competes
@@ -195,11 +114,11 @@ def _figure(name: str, title: str, clusters: int, contest: Any, judge: Any, seed
     digits, setting = load_mnist(), QUICK if quick else FULL
     records, crossing = [], []
     for seed in range(1 if quick else seeds):
-        problem = _problem(digits, clusters, setting, seed)
+        problem = draw_problem(digits, clusters, setting, seed)
         crossing.append(problem.crossing)
         for rival in contest(problem):
             records += [{"method": rival.name, "seed": seed, **row} for row in _course(problem, rival, setting.rounds)]
-    frame = pandas.DataFrame(records)
+    frame, images = pandas.DataFrame(records), len(crossing) * clusters * setting.nodes * setting.validation
     means = frame.pivot_table(index="method", columns="round", values="accuracy", sort=False)
     shown = means[[k for k in SHOWN if k <= setting.rounds]]
     return Outcome(
@@ -207,9 +126,10 @@ def _figure(name: str, title: str, clusters: int, contest: Any, judge: Any, seed
         f"{title}: mean validation accuracy (%) by round",
         f"{clusters * setting.nodes} nodes with {setting.train} + {setting.validation} images each, networks "
         f"784-{setting.hidden}-10, {STEPS} steps of {STEP_SIZE:g} a round, φ = ‖·‖₂. "
-        f"Drawn {frame['seed'].nunique()} times.",
+        f"Networks drawn: {len(crossing)}; an accuracy has a standard error of about "
+        f"{_sampling_error(means, images):.1f} points.",
         frame,
-        (100 * shown).round(2).astype(str).reset_index(),
+        (100 * shown).map("{:.1f}".format).reset_index(),
         [_graph_claim(crossing), *judge(means)],
         lambda figure, runs: _draw(figure, runs, title),
     )
@@ -223,6 +143,12 @@ def _course(problem: Problem, rival: Rival, rounds: int) -> Iterator[Record]:
         done, rest = divmod(row["round"] - rival.delay, rival.stride)
         if rest == 0 and done >= 0:
             yield {"round": done, "accuracy": 1.0 - row["error"], "objective": row["objective"]}
+
+
+def _sampling_error(means: Any, images: int) -> float:
+    """Of the median accuracy at the end, in points."""
+    share = float(means[means.columns.max()].median())
+    return 100 * float(np.sqrt(share * (1 - share) / images))
 
 
 def _graph_claim(crossing: list[int]) -> Claim:
@@ -270,8 +196,10 @@ def _draw(figure: Any, runs: pandas.DataFrame, title: str) -> None:
     for axes, floor in zip(figure.subplots(1, 2, width_ratios=(1, 2)), (0.0, 90.0), strict=True):
         for name, part in runs.groupby("method", sort=False):
             course = 100 * part.groupby("round")["accuracy"].mean()
-            dashed = name in (ORACLE, ALONE, FOR_ALL)
-            axes.plot(course.index, course, label=name if floor else None, linestyle="--" if dashed else "-", alpha=0.8)
+            style = (
+                {"linestyle": "--"} if name in (ORACLE, ALONE, FOR_ALL) else {"linewidth": 3.0 if name == OURS else 1.5}
+            )
+            axes.plot(course.index, course, label=name if floor else None, alpha=0.8, **style)
         axes.set_ylim(floor, 100)
         axes.set_xlabel("round")
         axes.grid(alpha=0.3)
