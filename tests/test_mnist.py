@@ -1,10 +1,14 @@
 """MNIST is read from the user's disk, never unpickled, and never guessed."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from kinfolk import InputError
-from kinfolk.datasets import load_mnist
+from kinfolk.cli import app
+from kinfolk.datasets import data_folder, load_mnist, looking_in
 
 
 def small_copy(**changes):
@@ -18,6 +22,25 @@ def test_a_folder_is_named_or_in_the_environment(tmp_path, monkeypatch):
     assert load_mnist(tmp_path / "mnist").y_train.tolist() == [0, 5, 9]
     monkeypatch.setenv("KINFOLK_DATA", str(tmp_path))
     assert load_mnist().x_test.shape == (2, 28, 28)
+
+
+def test_a_folder_named_for_a_while_comes_before_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("KINFOLK_DATA", "elsewhere")
+    np.savez(tmp_path / "mnist.npz", **small_copy())
+    with looking_in(tmp_path):
+        assert load_mnist().y_test.tolist() == [0, 5]
+        with looking_in(None):
+            assert data_folder() == tmp_path
+    assert data_folder() == Path("elsewhere")
+
+
+def test_the_command_line_names_the_folder(tmp_path):
+    asked = ["reproduce", "gtv-fig5", "--quick", "--out", str(tmp_path), "--data"]
+    refused = CliRunner().invoke(app, [*asked, str(tmp_path)])
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith(f"kinfolk: Expected mnist.npz in {tmp_path}, found none")
+    np.savez(tmp_path / "mnist.npz", **small_copy())
+    assert "Expected 420 images of 0 and 1, found 1." in CliRunner().invoke(app, [*asked, str(tmp_path)]).stderr
 
 
 def test_what_is_missing_is_said(tmp_path):

@@ -204,6 +204,15 @@ def test_weight_two_is_a_row_twice(changes):
     assert any(np.abs(one[name] - without[name]).max() > 1e-4 for name in one)
 
 
+@pytest.mark.parametrize("optimiser", ["Adam", "SGD"])
+def test_an_optimiser_in_one_pass_gives_what_plain_steps_give(optimiser):
+    network, plain = large_enough(), {"foreach": False}
+    assert exact(optimiser=optimiser)._implementation == {"fused": True}
+    assert exact(optimiser="RMSprop")._implementation == exact(options=plain)._implementation == {}
+    quick, slow = (said(network, exact(optimiser=optimiser, options=options)) for options in ({}, plain))
+    np.testing.assert_allclose(quick, slow, atol=1e-10)
+
+
 @pytest.mark.parametrize("keep", ["nothing", "parameters", "optimiser"])
 def test_rounds_go_on_where_the_last_one_ended(keep):
     network = large_enough()

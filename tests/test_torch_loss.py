@@ -9,6 +9,7 @@ import pytest
 from kinfolk import (
     IFCA,
     FedAvg,
+    FedGD,
     GTVMin,
     InputError,
     Local,
@@ -19,6 +20,7 @@ from kinfolk import (
     Squared,
     SquaredNorm,
     Tolerance,
+    TorchDescent,
     TorchLoss,
     fit,
     graphs,
@@ -29,7 +31,9 @@ torch = pytest.importorskip("torch")
 
 
 def linear(features=3, bias=False):
-    return torch.nn.Linear(features, 1, bias=bias)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return torch.nn.Linear(features, 1, bias=bias)
 
 
 def small_network(features=3, outputs=1, hidden=4, seed=0):
@@ -48,6 +52,8 @@ SHORT = TorchLoss(small_network(), steps=3, minimise_steps=5)
         FedAvg(SHORT, step_size=0.05, local_steps=3),
         IFCA(SHORT, step_size=0.05, model_count=2, initial=Redrawn()),
         PFedMe(SHORT),
+        TorchDescent(SHORT),
+        FedGD(SHORT, step_size=0.05),
     ],
     ids=lambda algorithm: type(algorithm).__name__,
 )
@@ -109,10 +115,21 @@ def test_gtv_minimisation_with_a_linear_module_finds_the_linear_solution():
     network = difficult_network()
     known = fit(network, GTVMin(lam=0.1), stop=Tolerance(1e-8))
     loss = TorchLoss(linear(), step_size=0.02)
-    run = fit(network, GTVMin(loss, lam=0.1), rounds=400, measure_every=20)
+    run = fit(network, GTVMin(loss, lam=0.1), rounds=600, measure_every=20)
     informed = network.informed
     np.testing.assert_allclose(run.models.w[informed], known.models.w[informed], atol=1e-3)
     assert run.history["objective"].iloc[-1] == pytest.approx(known.history["objective"].iloc[-1], rel=1e-6)
+
+
+def test_descent_with_a_linear_module_that_starts_at_zero_takes_the_steps_of_a_linear_model():
+    module = linear()
+    torch.nn.init.zeros_(module.weight)
+    network = difficult_network()
+    ours, known = (
+        fit(network, TorchDescent(loss, lam=0.2), rounds=30, stop=None) for loss in (TorchLoss(module), Squared())
+    )
+    np.testing.assert_allclose(ours.models.w, known.models.w, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(ours.history["residual"], known.history["residual"], rtol=1e-8)
 
 
 def test_a_module_for_two_classes_is_a_logistic_model():
@@ -222,6 +239,7 @@ def test_nodes_that_no_data_reach_can_have_the_pooled_model():
         (GTVMin(TorchLoss(linear(), optimiser="Adafactor")), "Expected an optimiser that moves every number by itself"),
         (GTVMin(TorchLoss(linear(), steps=0)), "The 'steps' parameter of TorchLoss must be a whole number ≥ 1"),
         (FedAvg(TorchLoss(linear())), "The 'step_size' parameter of FedAvg must be a number > 0 for TorchLoss"),
+        (FedGD(TorchLoss(linear())), "The 'step_size' parameter of FedGD must be a number > 0 for TorchLoss"),
         (IFCA(Squared(), model_count=2, initial=Redrawn()), "draw their own parameters"),
         (GTVMin(TorchLoss(linear()), SquaredNorm(), steps="direct"), "can be 'direct' only for Squared loss"),
     ],

@@ -111,21 +111,20 @@ class TorchLoss(NodeLoss):
             )
         return int(said.shape[1])
 
-    def descended(self, height: Callable[[Any], Any], start: Floats, steps: int) -> Floats:
-        """Where some steps of a new optimiser lead from ``start`` (nodes, parameters), down a height of every node."""
-        w = _torch().tensor(start, requires_grad=True)
+    def descended(self, slope: Callable[[Any], Any], start: Floats, steps: int) -> Floats:
+        """Where some steps of a new optimiser lead from ``start`` (nodes, parameters), down a slope at every node."""
+        w = _torch().tensor(start)
         optimiser = self._optimiser_of(w)
         for _ in range(steps):
-            optimiser.zero_grad()
-            height(w).sum().backward()
+            w.grad = slope(w)
             optimiser.step()
-        return w.detach().numpy()
+        return w.numpy()
 
     def _check_optimiser(self) -> None:
         """Refuse an optimiser that moves a node by what it sees of another."""
         rows = np.array([[1.0, 2.0], [-3.0, 0.5]])
         try:
-            together, *alone = (self.descended(_half_square, part, 3) for part in (rows, rows[:1], rows[1:]))
+            together, *alone = (self.descended(_slope_of_half_square, part, 3) for part in (rows, rows[:1], rows[1:]))
         except TypeError as error:
             raise InputError(f"Expected an optimiser that steps after a gradient, got {self.optimiser!r}.") from error
         if not np.allclose(together, np.concatenate(alone), rtol=1e-9):
@@ -233,16 +232,20 @@ class BoundModule(BoundNodeLoss):
         """∇L_i(w_i)."""
         out = np.zeros((self.node_count, self.width))
         if self.has_data.any():
-            at = _torch().tensor(w[self.has_data], requires_grad=True)
-            self._values(at).sum().backward()
-            out[self.has_data] = at.grad.numpy()
+            out[self.has_data] = self._slopes(_torch().tensor(w[self.has_data])).numpy()
         return out
+
+    def _slopes(self, w: Any) -> Any:
+        """∇L_i at the nodes with data, as a tensor."""
+        w = w.detach().requires_grad_()
+        self._values(w).sum().backward()
+        return w.grad
 
     def _values(self, w: Any) -> Any:
         """L_i at the nodes with data, as a tensor."""
         X, y, scale, ridge, penalised = self._tensors
-        said = self.loss.flat.each(w, X)
-        return (scale * self.loss.scoring.rows(said, y)).sum(dim=1) + 0.5 * ridge * (penalised * w**2).sum(dim=1)
+        values = (scale * self.loss.scoring.rows(self.loss.flat.each(w, X), y)).sum(dim=1)
+        return values + 0.5 * ridge * (penalised * w**2).sum(dim=1) if ridge.any() else values
 
     @cached_property
     def _tensors(self) -> tuple[Any, ...]:
@@ -271,15 +274,15 @@ class BoundModule(BoundNodeLoss):
     def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
         """Near argmin_w L_i(w) + ‖w − v_i‖² / (2 τ_i), by ``steps`` of the optimiser from ``start``."""
         torch, here = _torch(), self.has_data
-        anchor, pull = torch.tensor(v[here]), torch.tensor(1.0 / tau[here])  # copies: v stays where it is
+        anchor, pull = torch.tensor(v[here]), torch.tensor(1.0 / tau[here])[:, None]  # copies: v stays where it is
         shorter = 1.0 + self.loss.step_size * pull  # steps that suit L_i alone suit L_i with any pull
 
-        def height(w: Any) -> Any:
-            return (self._values(w) + 0.5 * pull * ((w - anchor) ** 2).sum(dim=1)) / shorter
+        def slope(w: Any) -> Any:  # in place: where models are large, new memory costs more than arithmetic
+            return self._slopes(w).addcmul_(pull, w - anchor).div_(shorter)
 
         out = v.copy()
         if here.any():
-            out[here] = self.loss.descended(height, (v if start is None else start)[here], self.loss.steps)
+            out[here] = self.loss.descended(slope, (v if start is None else start)[here], self.loss.steps)
         return out
 
     def prox_by_gradient(self, v: Floats, tau: Floats, accuracy: float, start: Floats) -> Floats:
@@ -290,7 +293,7 @@ class BoundModule(BoundNodeLoss):
         """Near a minimiser of every L_i, by ``minimise_steps`` of the optimiser; the start at nodes without data."""
         out = self.start
         if self.has_data.any():
-            out[self.has_data] = self.loss.descended(self._values, out[self.has_data], self.loss.minimise_steps)
+            out[self.has_data] = self.loss.descended(self._slopes, out[self.has_data], self.loss.minimise_steps)
         return out
 
     # ------------------------------------------------------------------ parts and sums
@@ -444,8 +447,8 @@ def padded(starts: Ints, nodes: Ints) -> tuple[Ints, Bools]:
     return np.where(place < size, first + place, first), place < size
 
 
-def _half_square(w: Any) -> Any:
-    return 0.5 * (w**2).sum(dim=1)
+def _slope_of_half_square(w: Any) -> Any:
+    return w.clone()
 
 
 def _torch() -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from kinfolk.algorithms.linear import LinearProgram
+from kinfolk.algorithms.linear import LinearProgram, check_step_size
 from kinfolk.checks import AtLeast, InputError, Positive, listing
 from kinfolk.losses import Squared
 from kinfolk.network import Network
@@ -35,11 +35,7 @@ class Averaging(LinearProgram):
     def check(self, network: Network) -> None:
         """A step size where the curvature of the loss has no bound."""
         super().check(network)
-        if self.step_size is None and not np.isfinite(self.loss.most_curvature):
-            raise InputError(
-                f"The 'step_size' parameter of {type(self).__name__} must be a number > 0 for "
-                f"{type(self.loss).__name__}, whose curvature has no bound. Got None instead."
-            )
+        check_step_size(self, self.step_size)
 
     def share(self, site: Site) -> Floats:
         """q_i: how much a node counts."""

@@ -20,7 +20,8 @@ import numpy as np
 from kinfolk.algorithms.linear import LinearProgram, ratio, squares
 from kinfolk.checks import AtLeast
 from kinfolk.couplings import Coupling, SquaredNorm
-from kinfolk.losses import Loss, Squared
+from kinfolk.losses import Squared
+from kinfolk.node_loss import NodeLoss
 from kinfolk.program import Arrays, Inbox
 from kinfolk.site import Site
 from kinfolk.typing import Floats
@@ -30,19 +31,19 @@ SHARPNESS = 1e12  # σ at which the prox of the conjugate at σv is a subgradien
 
 @dataclass(frozen=True)
 class Descent(LinearProgram):
-    """Tailored linear models by steps down the slope of the GTV objective. Neighbours hear w, and nothing else.
+    """Tailored models by steps down the slope of the GTV objective. Neighbours hear w, and nothing else.
 
-    The residual is the size of the slope against its size at zero; where φ is a norm it does not vanish, and the number
-    of rounds decides.
+    The residual is the size of the slope against that of the losses at the start; where φ is a norm it does not vanish,
+    and the number of rounds decides.
     """
 
-    loss: Loss = Squared()
+    loss: NodeLoss = Squared()
     coupling: Coupling = SquaredNorm()
     lam: Annotated[float, AtLeast(0)] = 0.1
 
     def origin(self, site: Site) -> Floats:
-        """Zero parameters for every own node."""
-        return np.zeros((site.node_count, site.bound(self.loss).width))
+        """Where the loss says that every node begins."""
+        return site.bound(self.loss).start
 
     def slope(self, site: Site, w: Floats, heard: Floats) -> Floats:
         """s_i; for large σ, the prox of σ(λA φ)* at σv is a subgradient of λA φ at v."""
@@ -58,7 +59,7 @@ class Descent(LinearProgram):
         return {
             "objective": bound.value(state.w) + site.at_smaller_end(variation),
             "slope": squares(self.slope(site, state.w, inbox["w"])),
-            "resting": squares(bound.gradient_at_zero),
+            "resting": squares(bound.gradient_at_start),
         }
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:

@@ -20,7 +20,9 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 
 from kinfolk.algorithms.descent import Descent
+from kinfolk.algorithms.linear import check_step_size
 from kinfolk.checks import Positive
+from kinfolk.network import Network
 from kinfolk.program import Inbox, Outbox, PerNode, Turn
 from kinfolk.site import Site
 from kinfolk.typing import Floats
@@ -36,10 +38,10 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class FedGD(Descent):
-    """Tailored linear models by gradient descent on the GTV objective.
+    """Tailored models by gradient descent on the GTV objective.
 
-    ``step_size`` replaces all t_i of (2). The residual is the size of the (sub)gradient against its size at zero; where
-    φ is a norm it does not vanish, and the number of rounds decides.
+    ``step_size`` replaces all t_i of (2). The residual is the size of the (sub)gradient against that of the losses at
+    the start; where φ is a norm it does not vanish, and the number of rounds decides.
 
     >>> from kinfolk import Network, fit, graphs
     >>> x = [[1.0]]
@@ -52,8 +54,13 @@ class FedGD(Descent):
 
     needs_slope: ClassVar[bool] = True
 
+    def check(self, network: Network) -> None:
+        """A step size where the curvature of the loss has no bound."""
+        super().check(network)
+        check_step_size(self, self.step_size)
+
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start at zero."""
+        """Start where the loss says."""
         w = self.origin(site)
         return State(w), Outbox({"w": w})
 

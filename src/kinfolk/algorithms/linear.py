@@ -37,6 +37,15 @@ class LinearProgram:
         return self.loss.models(state.w)
 
 
+def check_step_size(program: LinearProgram, step_size: float | None) -> None:
+    """A step size where the curvature of the loss has no bound from which one follows."""
+    if step_size is None and not np.isfinite(program.loss.most_curvature):
+        raise InputError(
+            f"The 'step_size' parameter of {type(program).__name__} must be a number > 0 for "
+            f"{type(program.loss).__name__}, whose curvature has no bound. Got None instead."
+        )
+
+
 def squares(values: Floats) -> Floats:
     """‖v_i‖² of every row."""
     return np.einsum("ij,ij->i", values, values)

@@ -46,7 +46,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class TorchDescent(Descent):
-    """Tailored linear models by an optimiser of torch on the GTV objective; needs ``pip install "kinfolk[torch]"``.
+    """Tailored models by an optimiser of torch on the GTV objective; needs ``pip install "kinfolk[torch]"``.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class TorchDescent(Descent):
         self._stepper.check(self._optimiser_name)
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start at zero, with nothing to remember."""
+        """Start where the loss says, with nothing to remember."""
         state = self._stepper.first(self.origin(site))
         return state, Outbox({"w": state.w})
 

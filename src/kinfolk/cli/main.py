@@ -168,11 +168,13 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for the CSV and the PNG.")] = Path("out"),
     seeds: Annotated[int, typer.Option(min=1, help="Number of random networks.")] = 5,
     quick: Annotated[bool, typer.Option("--quick", help="A smaller setting, in seconds.")] = False,
+    folder: Annotated[Path | None, typer.Option("--data", help="Folder of data that do not come along.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show what can be reproduced.")] = False,
 ) -> None:
     """A table or a figure of a paper, and which claims hold."""
     from rich.console import Console
 
+    from kinfolk.datasets import looking_in
     from kinfolk.experiments import EXPERIMENTS, find
 
     if list_:
@@ -180,7 +182,8 @@ def reproduce(
             print(f"{known:<14} {(experiment.__doc__ or '').strip()}")
         return
     with one_sentence():
-        outcome = find(name or "")(seeds=seeds, quick=quick)
+        with looking_in(folder):
+            outcome = find(name or "")(seeds=seeds, quick=quick)
         outcome.show(Console())
         print("Written: " + ", ".join(map(str, outcome.write(out))))
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kinfolk.checks import InputError
+from kinfolk.datasets.folder import FOLDER_VARIABLE, data_folder
 
-FOLDER_VARIABLE = "KINFOLK_DATA"
 FILE = "mnist.npz"
 TRAINING_IMAGES = 60_000  # the first rows at OpenML
 
@@ -27,12 +26,12 @@ class Digits(NamedTuple):
 def load_mnist(folder: str | Path | None = None) -> Digits:
     """The digits of LeCun, Cortes and Burges.
 
-    ``mnist.npz`` (arrays x_train, y_train, x_test, y_test) is looked for in ``folder``, else in the folder that the
-    environment variable KINFOLK_DATA names, or in the subfolder ``mnist`` of it; where neither is named, scikit-learn
-    fetches OpenML's copy.
+    ``mnist.npz`` (arrays x_train, y_train, x_test, y_test) is looked for in ``folder``, else in that of ``looking_in``
+    or of the environment variable KINFOLK_DATA, and in the subfolder ``mnist`` of it; where none is named,
+    scikit-learn fetches OpenML's copy.
     """
-    named = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
-    return _from_openml() if named is None else _from_file(Path(named))
+    named = data_folder() if folder is None else Path(folder)
+    return _from_openml() if named is None else _from_file(named)
 
 
 def _from_file(folder: Path) -> Digits:
@@ -54,7 +53,7 @@ def _from_openml() -> Digits:
     except OSError as error:
         raise InputError(
             f"Expected MNIST on this machine or at OpenML, reached neither ({error}): put {FILE} into a folder "
-            f"and name it, by load_mnist(folder) or the environment variable {FOLDER_VARIABLE}."
+            f"and name it: --data at the command line, load_mnist(folder), or the variable {FOLDER_VARIABLE}."
         ) from error
     images, labels = pixels.reshape(-1, 28, 28).astype(np.uint8), labels.astype(np.uint8)
     first, last = slice(None, TRAINING_IMAGES), slice(TRAINING_IMAGES, None)

@@ -5,7 +5,6 @@ Nothing is tuned: columns are the source's own, plus what was known before the t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import pandas
 
 from kinfolk.checks import InputError
 from kinfolk.datasets.builtin import load_us_counties
-from kinfolk.datasets.mnist import FOLDER_VARIABLE
+from kinfolk.datasets.folder import FOLDER_VARIABLE, data_folder
 
 AHEAD = 3  # steps of five minutes between what a sensor knows and what it predicts
 EVERY = 6  # steps of five minutes between two rows of a sensor
@@ -43,7 +42,7 @@ def named_table(name: str, folder: str | Path | None = None) -> NamedTable:
 
 
 def _file(folder: str | Path | None, *parts: str) -> Path:
-    named = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
+    named = folder if folder is not None else data_folder()
     if named is None:
         raise InputError(
             f"Expected the folder that has {parts[-1]}, got none: name it with --data or the environment variable "

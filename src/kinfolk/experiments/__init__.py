@@ -1,8 +1,8 @@
 """The tables and figures of the papers, as functions that return data frames.
 
 >>> print(*EXPERIMENTS)
-gtv-table1 gtv-fig2 gtv-fig3 gtv-fig4 fedrelax-fig1a fedrelax-fig1b fedrelax-fig1c fedrelax-fig2a fedrelax-fig2b
-fedrelax-fig3 fedrelax-fig4 fedrelax-fig5a fedrelax-fig5b
+gtv-table1 gtv-fig2 gtv-fig3 gtv-fig4 gtv-fig5 gtv-fig6 gtv-fig7 fedrelax-fig1a fedrelax-fig1b fedrelax-fig1c
+fedrelax-fig2a fedrelax-fig2b fedrelax-fig3 fedrelax-fig4 fedrelax-fig5a fedrelax-fig5b
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kinfolk.checks import InputError
-from kinfolk.experiments import fedrelax, gtv
+from kinfolk.experiments import fedrelax, gtv, gtv_mnist
 from kinfolk.experiments.outcome import Claim, Outcome
 
 EXPERIMENTS: Mapping[str, Callable[..., Outcome]] = {
@@ -18,6 +18,9 @@ EXPERIMENTS: Mapping[str, Callable[..., Outcome]] = {
     "gtv-fig2": gtv.fig2,
     "gtv-fig3": gtv.fig3,
     "gtv-fig4": gtv.fig4,
+    "gtv-fig5": gtv_mnist.fig5,
+    "gtv-fig6": gtv_mnist.fig6,
+    "gtv-fig7": gtv_mnist.fig7,
     "fedrelax-fig1a": fedrelax.fig1a,
     "fedrelax-fig1b": fedrelax.fig1b,
     "fedrelax-fig1c": fedrelax.fig1c,

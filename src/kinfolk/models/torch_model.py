@@ -11,6 +11,7 @@ with the probabilities that neighbours have given, the squared error of probabil
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -167,6 +168,13 @@ class TorchModel:
         known = _training().torch.optim
         return getattr(known, self.optimiser, None) if isinstance(self.optimiser, str) else self.optimiser
 
+    @property
+    def _implementation(self) -> dict[str, bool]:
+        """One pass over the numbers instead of one for every operation, where the optimiser has it and is free."""
+        known = inspect.signature(self._optimiser_class).parameters
+        free = not self.options.keys() & {"fused", "foreach", "differentiable"}
+        return {"fused": True} if "fused" in known and free else {}
+
     def _course(self, answers: int | None, mode: Mode = "training") -> Course:
         """How to train, or to say, so many classes; prepared once."""
         if (answers, mode) not in self._courses:
@@ -184,7 +192,7 @@ class TorchModel:
         return training.Course(
             module=copy.deepcopy(self._blank).to(precision).train(mode != "saying"),
             row_loss=training.exchanging_cross_entropy if mode == "exchanging" else named,
-            optimiser=partial(self._optimiser_class, lr=self.learning_rate, **self.options),
+            optimiser=partial(self._optimiser_class, lr=self.learning_rate, **self._implementation, **self.options),
             epochs=self.epochs,
             batch_size=self.batch_size,
             patience=self.patience,

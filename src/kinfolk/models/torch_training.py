@@ -182,7 +182,7 @@ class Stack:
         before: list[Any] = []
 
         def closure() -> Any:
-            self.optimiser.zero_grad()
+            self.optimiser.zero_grad(set_to_none=False)  # new memory costs more than zeros
             losses = self._losses(X, target, weight)
             losses.sum().backward()
             before.append(losses.detach())
