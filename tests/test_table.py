@@ -13,13 +13,15 @@ from kinfolk.checks import InputError
 from kinfolk.graph import Graph
 from kinfolk.table import Settings, learn, load, read_table
 from kinfolk.table.choosing import shrunken_gain
-from kinfolk.table.columns import Target, encode, find_columns, make_encoder, plain
+from kinfolk.table.columns import find_columns
+from kinfolk.table.encoding import encode, make_encoder, plain
 from kinfolk.table.groups import groups
 from kinfolk.table.judging import HeldOutErrors, interval, neighbourhoods
 from kinfolk.table.learning import prepare
 from kinfolk.table.reading import fingerprint
 from kinfolk.table.splits import folds
 from kinfolk.table.storage import unfinished
+from kinfolk.table.target import Target
 
 
 def shops(rows=30, noise=0.3, seed=0, count=8):

@@ -19,8 +19,9 @@ from kinfolk.cli.printing import print_comparison, print_run, summary
 from kinfolk.datasets import TABLES, named_table
 from kinfolk.table import Settings, load, read_table
 from kinfolk.table.comparing import compare
-from kinfolk.table.learning import Prepared, learn_prepared, prepare
+from kinfolk.table.learning import learn_prepared, prepare
 from kinfolk.table.settings import read_toml
+from kinfolk.table.stages import Prepared
 from kinfolk.table.storage import FolderJournal, check_free, save, start_over, unfinished
 
 

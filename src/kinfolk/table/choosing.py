@@ -13,9 +13,9 @@ from kinfolk.data import Data
 from kinfolk.network import Network
 from kinfolk.progress import Bar
 from kinfolk.table.candidates import Candidate, say
-from kinfolk.table.columns import Target
 from kinfolk.table.kin import Kinship
 from kinfolk.table.splits import Fold
+from kinfolk.table.target import Target
 from kinfolk.typing import Bools, Floats, Ints
 
 PUBLIC_POINTS = 100

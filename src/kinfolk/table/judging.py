@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 
 from kinfolk.graph import Graph
-from kinfolk.table.columns import Target
+from kinfolk.table.target import Target
 from kinfolk.typing import Floats, Ints
 
 DRAWS = 2_000

@@ -13,8 +13,9 @@ from kinfolk.checks import InputError, listing
 from kinfolk.data import Data
 from kinfolk.graph import Graph
 from kinfolk.losses import Squared
-from kinfolk.table.columns import Columns, Target
+from kinfolk.table.columns import Columns
 from kinfolk.table.settings import Settings
+from kinfolk.table.target import Target
 from kinfolk.typing import Floats, Ints
 
 SHRINKAGE = 10.0  # rows that the pooled model counts for, where a node's own model is compared with others

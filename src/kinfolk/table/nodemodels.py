@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kinfolk.table.candidates import say
-from kinfolk.table.columns import Target
+from kinfolk.table.target import Target
 from kinfolk.typing import Floats, Ints
 
 KINDS = ("tailored", "alone", "pooled")  # what a node can end with

@@ -8,7 +8,8 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError
-from kinfolk.table.columns import Columns, as_times
+from kinfolk.table.columns import Columns
+from kinfolk.table.encoding import as_times
 from kinfolk.table.settings import Settings
 from kinfolk.typing import Bools, Floats, Ints
 

@@ -24,11 +24,12 @@ from kinfolk.models.estimators import OneClass, as_local_model
 from kinfolk.models.linear import LinearModels
 from kinfolk.models.local import FittedModels
 from kinfolk.table.candidates import Shared
-from kinfolk.table.columns import Columns, Target
+from kinfolk.table.columns import Columns
 from kinfolk.table.judging import Judgement
 from kinfolk.table.nodemodels import KINDS, NodeModels
 from kinfolk.table.settings import Settings, read_toml
 from kinfolk.table.tablerun import LamPath, TableRun
+from kinfolk.table.target import Target
 
 UNFINISHED = ".unfinished"
 KNOWN = ("sklearn.", "numpy.", "kinfolk.")  # where types of models come from that are loaded without asking

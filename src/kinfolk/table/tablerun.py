@@ -11,11 +11,13 @@ import pandas
 
 from kinfolk.checks import InputError, listing
 from kinfolk.graph import Graph
-from kinfolk.table.columns import Columns, Target, encode, node_names
+from kinfolk.table.columns import Columns, node_names
+from kinfolk.table.encoding import encode
 from kinfolk.table.judging import Judgement
 from kinfolk.table.kin import nearest_known, on_globe
 from kinfolk.table.nodemodels import NodeModels
 from kinfolk.table.settings import Settings
+from kinfolk.table.target import Target
 from kinfolk.typing import Floats, Ints
 
 if TYPE_CHECKING:
