@@ -94,7 +94,7 @@ def validate(
     losses = np.full((len(strengths), len(training.y)), np.nan, dtype=np.float32)
     errors = np.empty((len(strengths), len(training.folds)))
     own = np.zeros(len(training.y), dtype=bool)
-    before = bar.count
+    before, note = bar.count, "control" if candidate.role == "control" else candidate.title
     for f, (network, (_, held)) in enumerate(zip(networks, training.folds, strict=True)):
         rows = np.flatnonzero(held)
 
@@ -102,7 +102,7 @@ def validate(
             loss = np.empty((len(strengths), len(rows)), dtype=np.float32)
             for k, fit in enumerate(candidate.fits(network, strengths, ROUGH)):
                 loss[k] = _loss(training, fit.models, rows)
-                bar.advance(1, candidate.title)
+                bar.advance(1, note)
             return {"loss": loss}
 
         found = journal.kept(f"{candidate.key} {f}", made)["loss"]
@@ -111,7 +111,7 @@ def validate(
             found = np.where(np.isnan(found), fallback[rows], found)
         losses[:, rows] = found
         errors[:, f] = [float(np.mean(by_node(loss, training.owner[rows])[1])) for loss in found]
-        bar.update(before + (f + 1) * len(strengths), candidate.title)
+        bar.update(before + (f + 1) * len(strengths), note)
     best = int(np.nanargmin(errors.mean(axis=1)))
     return Validation(candidate, errors, best, losses[best].astype(np.float64), own)
 
