@@ -70,7 +70,7 @@ class Plots:
         figure = go.Figure([line, best])
         figure.update_layout(template="plotly_white", height=300, margin=_margin(), showlegend=False)
         figure.update_xaxes(type="log", dtick=1, exponentformat="none", title="λ, the pull between neighbours")
-        return figure.update_yaxes(title=f"{words.loss_name(self.run)}, cross-validated")
+        return figure.update_yaxes(title="error in cross-validation")
 
     def convergence(self) -> go.Figure:
         """Above: the objective by round. Below: what tells how far the answer is from the best, on a log axis."""

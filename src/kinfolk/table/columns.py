@@ -50,7 +50,7 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
         []
         if not coords or settings.features
         else [
-            f"The coordinates {listing(coords)} say who is near; they are no features unless they are listed as such."
+            f"The coordinates {listing(coords)} are places of nodes, no features, unless they are listed as such."
         ]
     )
     numbers, categories, dates = [], [], []
