@@ -227,6 +227,7 @@ def _fig1b_claims(means: Any) -> list[Claim]:
             _helps(f"α = {lam}: better than least squares alone at {most}", alone[[most]], weak[[most]]),
             _helps(f"α = {lam}: better than 500 steps alone at {most}", unfinished[[most]], weak[[most]]),
             _helps(f"α = {lam}: better than least squares alone at {none}", alone[[none]], weak[[none]]),
+            _helps(f"α = {lam}: better than 500 steps alone at {none}", unfinished[[none]], weak[[none]]),
         ]
     return claims
 
@@ -587,6 +588,8 @@ def _draw_rounds(axes: Any, runs: pandas.DataFrame, along: str, value: str, titl
             label=f"{along} = {number:g}",
         )
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("round")
     axes.set_ylabel("normalised validation error")
     axes.set_title(title, fontsize=10)
