@@ -450,8 +450,20 @@ def fig4(seeds: int = 5, quick: bool = False) -> Outcome:
         "Trees of depth 5, public points weighted α A, 100 recalled points (20). Edges (21) between all nodes.",
         frame,
         means.rename(columns=lambda count: f"round {count}").rename_axis(columns=None).reset_index(),
-        [_falls(frame, **{"d": features, "σ": noise, "α": lam}) for features, noise, lam in cases],
+        [_falls(frame, **{"d": features, "σ": noise, "α": lam}) for features, noise, lam in cases]
+        + [_strong_hurts(means, features, strong) for features in (2, 10)],
         _draw_tree_mixtures,
+    )
+
+
+def _strong_hurts(means: Any, features: int, strong: float) -> Claim:
+    """Whether a strong α ends above a weak one."""
+    course, weak = means.loc[features, 0.0, strong], means.loc[features, 0.0, TREE_LAM].iloc[-1]
+    return Claim(
+        f"α = {strong:g} ends worse than α = {TREE_LAM:g}, d = {features}",
+        bool(course.iloc[-1] > weak),
+        f"{course.iloc[-1]:.3g} against {weak:.3g} of nodes alone; its best is {course.min():.3g}, in round "
+        f"{course.idxmin()}",
     )
 
 
