@@ -128,6 +128,7 @@ def test_fedrelax_figure_1b():
     held = verdicts(fedrelax.fig1b(quick=True))
     assert held["α = 0.01: better than least squares alone at σ = 5"]
     assert not held["α = 0.01: better than least squares alone at σ = 0"]
+    assert held["α = 0.01: better than 500 steps alone at σ = 0"]  # with few neighbours; with 150 nodes it fails
 
 
 def test_fedrelax_figure_1c():
@@ -144,6 +145,15 @@ def test_fedrelax_figures_with_trees(figure, tmp_path):
     assert sorted(outcome.runs["round"].unique()) == list(range(fedrelax.TREE_ROUNDS + 1))
     assert np.isfinite(outcome.runs["normalised"]).all()
     assert all(path.stat().st_size > 0 for path in outcome.write(tmp_path))
+
+
+def test_a_strong_alpha_hurts_if_it_ends_above_the_weak_one():
+    index = pandas.MultiIndex.from_product([[2, 10], [0.0], [fedrelax.TREE_LAM, 0.1]])
+    means = pandas.DataFrame([[1.0, 0.8, 0.7], [1.0, 0.6, 0.75], [1.0, 0.8, 0.7], [1.0, 0.6, 0.65]], index)
+    harm, none = (fedrelax._strong_hurts(means, features, 0.1) for features in (2, 10))
+    assert harm.holds
+    assert not none.holds
+    assert harm.numbers == "0.75 against 0.7 of nodes alone; its best is 0.6, in round 1"
 
 
 def test_fedrelax_figure_3():
