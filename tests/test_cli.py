@@ -121,7 +121,37 @@ def test_a_model_and_a_method_of_ones_own(folder, tmp_path):
     )
     assert model.exit_code == 0, model.output
     assert method.exit_code == 0, method.output
+    (sys.modules.pop("mine"))
+    trusted = invoke("predict", tmp_path / "a", folder / "shops.csv", "--trust", "mine.Mine")
+    assert trusted.exit_code == 0, trusted.output
     assert "mine.py:method" in json.loads(method.stdout)["leaderboard"][1]["method"]
+
+
+def test_other_edges_make_another_run(tmp_path):
+    """What was kept belongs to one graph; with other edges it is not used."""
+    shops(12).to_csv(tmp_path / "t.csv", index=False)
+    words = ["fit", tmp_path / "t.csv", *FIT, "--edges", tmp_path / "e.csv", "--out", tmp_path / "run"]
+    (tmp_path / "e.csv").write_text("a,b\nshop 0,shop 1\n")
+    work = unfinished(tmp_path / "run")
+    assert invoke(*words).exit_code == 0
+    marks = (tmp_path / "run" / "run.toml").read_text()
+    (work / "journal").mkdir(parents=True)
+    (work / "run.toml").write_text(marks)
+    (tmp_path / "e.csv").write_text("a,b\nshop 0,shop 2\n")
+    refused = invoke(*words[:-1], tmp_path / "run2")
+    assert refused.exit_code == 0
+    (work).rename(unfinished(tmp_path / "run3"))
+    assert "other settings" in invoke(*words[:-1], tmp_path / "run3").stderr
+
+
+def test_names_from_data_are_printed_as_they_are(tmp_path):
+    table = shops(12, count=4).rename(columns={"sales": "speed [m/s]"})
+    table["shop"] = "[/" + table["shop"] + "]"
+    table.to_csv(tmp_path / "t.csv", index=False)
+    result = invoke("fit", tmp_path / "t.csv", "--node", "shop", "--target", "speed [m/s]", "--features", "price",
+                    "--lam", 1, "--folds", 2, "--out", tmp_path / "run")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "speed [m/s]" in result.output
 
 
 # ---------------------------------------------------------------------- bad input
@@ -138,7 +168,7 @@ BAD = {
     "constant target": (bad(shops(3).assign(sales=1.0)), "target that varies"),
     "no node in some rows": (bad(shops(3).assign(shop=lambda t: t["shop"].where(t["price"] > 0))), "in every row"),
     "same coordinates": (bad(shops(3).assign(lat=60.0, lon=25.0)), "place of its own"),
-    "a node that moves": (bad(shops(3).assign(lat=range(24), lon=25.0)), "one place for every node"),
+    "a node that moves": (bad(shops(3).assign(lat=range(24), lon=25.0), coords="lat,lon"), "one place for every node"),
     "not on the globe": (bad(shops(3).assign(lat=lambda t: 90.0 * t["shop"].str[-1].astype(int), lon=0.0)), "latitude"),
     "text in a number column": (bad(shops(3).assign(price=["dear"] + ["1.5"] * 23)), "'price', got 'dear'"),
     "text in the target": (bad(shops(3).assign(sales=["dear"] + ["1.5"] * 23), task="regression"), "column 'sales'"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+import kinfolk
 from kinfolk.checks import InputError
 from kinfolk.cli.printing import print_comparison, print_run, summary
 from kinfolk.datasets import TABLES, named_table
@@ -53,14 +56,20 @@ def repeated(table: Path, edges: Path | None, given: dict[str, Any]) -> tuple[Pa
 
 
 def _prepared(table: Path, edges: Path | None, given: dict[str, Any]) -> Prepared:
-    settings = Settings.from_toml(given)
+    settings = Settings.from_toml({name: _absolute(value) for name, value in given.items()})
     settings.check()
     return prepare(read_table(table), settings, edges=None if edges is None else read_table(edges))
 
 
+def _absolute(value: Any) -> Any:
+    """``file.py:Name`` with the whole path, so that a run can be repeated from anywhere."""
+    file, colon, name = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    return f"{Path(file).resolve()}{colon}{name}" if file.endswith(".py") else value
+
+
 def _fit(prepared: Prepared, repeat: dict[str, Any], folder: Path, force: bool, as_json: bool) -> None:
     work, console = unfinished(folder), Console(stderr=as_json)
-    marks = {**repeat, "settings": prepared.settings.to_toml(), "made": {"fingerprint": prepared.fingerprint}}
+    marks = {**repeat, "settings": prepared.settings.to_toml(), "made": _marks(prepared)}
     if start_over(work, marks, force):
         console.print(f"Going on from {work}.", highlight=False)
     (work / "run.toml").write_text(tomli_w.dumps(marks), encoding="utf-8")
@@ -70,6 +79,9 @@ def _fit(prepared: Prepared, repeat: dict[str, Any], folder: Path, force: bool, 
     except KeyboardInterrupt:
         print(f"\nStopped. What was done is kept in {work}: the same command goes on from there.", file=sys.stderr)
         raise typer.Exit(130) from None
+    except InputError:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
     if as_json:
         print(json.dumps({**summary(run), "folder": str(folder)}))
         return
@@ -77,18 +89,29 @@ def _fit(prepared: Prepared, repeat: dict[str, Any], folder: Path, force: bool, 
     console.print(f"\nThe page: [bold]{folder / 'report.html'}[/bold]", highlight=False)
 
 
+def _marks(prepared: Prepared) -> dict[str, str]:
+    """What must not have changed for an unfinished run to go on."""
+    sources = [place.rpartition(":")[0] for place in (prepared.settings.model, prepared.settings.method)]
+    codes = [hashlib.sha256(Path(source).read_bytes()).hexdigest() for source in sources if source.endswith(".py")]
+    return {
+        "kinfolk": kinfolk.__version__,
+        "fingerprint": prepared.fingerprint,
+        "edges": prepared.kinship_mark,
+        "sources": " ".join(codes),
+    }
+
+
 def predict_table(
-    folder: Path, table: Path, out: Path | None, unknown: str, edges: Path | None, trusted: tuple[str, ...]
+    folder: Path, table: Path, out: Path | None, which: str, unknown: str, edges: Path | None, trusted: tuple[str, ...]
 ) -> None:
     """Print predictions as CSV, or write them to a file."""
-    if unknown not in ("refuse", "pooled"):
-        raise InputError(f"Expected --unknown refuse or pooled, got {unknown!r}.")
     run, rows = load(folder, trusted=trusted), read_table(table)
-    neighbours = None if edges is None else read_table(edges)
-    said = rows[[run.columns.node]].copy()
-    said[f"predicted {run.columns.target}"] = run.predict(rows, unknown=unknown, edges=neighbours)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"unknown": unknown, "which": which}
+    options["edges"] = None if edges is None else read_table(edges)
+    predicted = run.predict(rows, **options)
+    said = rows[[run.columns.node]].assign(**{f"predicted {run.columns.target}": predicted})
     if run.target.classes:
-        chances = run.predict_proba(rows, unknown=unknown, edges=neighbours)  # type: ignore[arg-type]
+        chances = run.predict_proba(rows, **options)
         said = said.join(chances.rename(columns=lambda label: f"probability of {label}"))
     write_table(said, out)
 

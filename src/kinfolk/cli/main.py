@@ -65,8 +65,9 @@ def predict(
     folder: Folder,
     table: Annotated[Path, typer.Argument(help="A table with the node and the features.")],
     out: Annotated[Path | None, typer.Option(help="File for the predictions. [default: printed as CSV]")] = None,
+    which: Annotated[str, typer.Option("--use", help="final, tailored, alone or pooled models.")] = "final",
     unknown: Annotated[
-        str, typer.Option(help="refuse nodes that were never seen, or use the pooled model.")
+        str, typer.Option(help="Nodes never seen: refuse, or pooled to use the model of all.")
     ] = "refuse",
     edges: o.Edges = None,
     trust: o.Trust = None,
@@ -75,7 +76,7 @@ def predict(
     with one_sentence():
         from kinfolk.cli.jobs import predict_table
 
-        predict_table(folder, table, out, unknown, edges, o.listed(trust) or ())
+        predict_table(folder, table, out, which, unknown, edges, o.listed(trust) or ())
 
 
 @app.command()

@@ -10,8 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-Columns = Annotated[str | None, typer.Option(metavar="A,B,...")]
-
 Table = Annotated[Path, typer.Argument(help="A table (CSV, Parquet, JSON lines), or a run.toml to repeat.")]
 Node = Annotated[str | None, typer.Option(help="Column that says whose a row is.")]
 Target = Annotated[str | None, typer.Option(help="Column to predict.")]
@@ -19,7 +17,9 @@ Features = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to pr
 Categorical = Annotated[str | None, typer.Option(metavar="A,B", help="Columns of numbers that name categories.")]
 Coords = Annotated[str | None, typer.Option(metavar="LAT,LON", help="Columns with the places of nodes.")]
 Edges = Annotated[Path | None, typer.Option(help="A table of pairs of nodes, and perhaps weights.")]
-GraphKind = Annotated[str | None, typer.Option("--graph", help="auto, coordinates, similarity or complete.")]
+GraphKind = Annotated[
+    str | None, typer.Option("--graph", help="auto, coordinates, similarity or complete. [default: auto]")
+]
 Neighbours = Annotated[int | None, typer.Option(help="How many neighbours a node chooses. [default: 5]")]
 Model = Annotated[
     str | None, typer.Option(help="ridge, linear, tree, forest, boosting or file.py:Name. [default: ridge]")
@@ -30,11 +30,13 @@ Method = Annotated[
 Lam = Annotated[str | None, typer.Option(help="λ: auto (cross-validation) or a number. [default: auto]")]
 Test = Annotated[str | None, typer.Option(help="Share of rows held out, or a column that marks them. [default: 0.2]")]
 Time = Annotated[str | None, typer.Option(help="Column of dates or numbers: the last rows are held out.")]
-Task = Annotated[str | None, typer.Option(help="auto, regression or classification.")]
+Task = Annotated[str | None, typer.Option(help="auto, regression or classification. [default: auto]")]
 Folds = Annotated[int | None, typer.Option(help="Parts for cross-validation. [default: 3]")]
 Seed = Annotated[int | None, typer.Option(help="Seed of all that is drawn. [default: 0]")]
 Json = Annotated[bool, typer.Option("--json", help="Print leaderboard and judgement for programs.")]
-Trust = Annotated[str | None, typer.Option(metavar="TYPES", help="Types of models that may be loaded.")]
+Trust = Annotated[
+    str | None, typer.Option(metavar="A.B,...", help="Types of models that may be loaded, such as mine.Ridge.")
+]
 
 
 @contextmanager

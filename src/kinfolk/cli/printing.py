@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pandas
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from kinfolk.table import TableRun
 from kinfolk.table.judging import percent
@@ -22,8 +24,8 @@ def print_run(run: TableRun, console: Console) -> None:
     console.print(_leaderboard(run))
     taken = run.nodes["model"].value_counts()
     shares = ", ".join(f"{kind} {100 * taken[kind] / len(run.nodes):.0f} %" for kind in taken.index)
-    console.print(f"{_caption(run)} In the end the nodes take: {shares}.\n", highlight=False)
-    console.print(f"[bold]{run.judgement.text}[/bold]", highlight=False)
+    console.print(f"{_caption(run)} In the end the nodes take: {shares}.\n", highlight=False, markup=False)
+    console.print(Text(run.judgement.text, style="bold"))
     for note in run.notes:
         console.print(f"· {note}", highlight=False, markup=False)
     if run.about["certificate"]:
@@ -39,14 +41,18 @@ def _caption(run: TableRun) -> str:
 
 def _leaderboard(run: TableRun) -> Table:
     table = Table(
-        title=f"{len(run.nodes):,} nodes, {run.graph.edge_count:,} edges: {run.about['graph']}", title_justify="left"
+        title=Text(f"{len(run.nodes):,} nodes, {run.graph.edge_count:,} edges: {run.about['graph']}"),
+        title_justify="left",
     )
     table.add_column("method", ratio=1)
     for column in ("error", *(["wrong"] if run.target.classes else []), "helped", "hurt", "seconds", "sent"):
         table.add_column(column, justify="right", no_wrap=True)
     best = run.leaderboard["error"].min()
     for _, row in run.leaderboard.iterrows():
-        cells = [row["method"], f"{row['error']:.4g}" if row["error"] != best else f"[bold]{row['error']:.4g}[/bold]"]
+        cells = [
+            escape(row["method"]),
+            f"{row['error']:.4g}" if row["error"] != best else f"[bold]{row['error']:.4g}[/bold]",
+        ]
         if run.target.classes:
             cells.append(f"{row['wrong']:.1f} %")
         cells += [_share(row["helped"]), _share(row["hurt"]), f"{row['seconds']:.2g}", size(row["bytes"])]
@@ -76,7 +82,7 @@ def print_comparison(found: pandas.DataFrame, console: Console) -> None:
         table.add_column(column, justify="right", no_wrap=True)
     for _, row in found.iterrows():
         gain = "" if np.isnan(row["gain"]) else f"{percent(row['gain'])} ({percent(row['low'])}–{percent(row['high'])})"
-        cells = [str(row["method"]), f"{row['error']:.4g}", gain, _share(row["helped"]), _share(row["hurt"])]
+        cells = [escape(str(row["method"])), f"{row['error']:.4g}", gain, _share(row["helped"]), _share(row["hurt"])]
         table.add_row(*cells, f"{row['seconds']:.2g}", size(row["bytes"]))
     console.print(table)
     console.print("Gain: per cent less error than the better of alone and pooled, and its interval.", highlight=False)

@@ -55,6 +55,7 @@ def told(run: TableRun) -> dict[str, Any]:
         "payload": payload(run),
         "figures": _figures(run),
         "taken": words.taken(run),
+        "final_hurt": f"{float(run.leaderboard['hurt']['final']):.0f}",
         "gain_sentence": words.gain_sentence(run),
         "loss_name": words.loss_name(run),
         "table": group_table(run),

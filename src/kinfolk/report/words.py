@@ -123,19 +123,31 @@ def exchange(run: TableRun) -> dict[str, Any]:
             ("sent in all", size(sent)),
             ("sent by a typical node in each round", size(per_round / max(len(run.nodes), 1))),
         ],
-        "says": says,
+        "says": " ".join([says, *_besides(run)]),
         "sees": sees,
         "hidden": hidden,
     }
 
 
+def _besides(run: TableRun) -> list[str]:
+    """What had to leave nodes besides, for the graph and for nodes that ended with one model for all."""
+    pooled = int((run.nodes["model"] == "pooled").sum())
+    out = []
+    if "most similar" in run.about["graph"]:
+        out.append("To find who is similar, every node first told the parameters of a model that it had fitted alone.")
+    if pooled:
+        out.append(f"The model of all, with which {pooled:,} nodes end, was fitted to all rows in one place.")
+    return out
+
+
 def _talk(run: TableRun) -> tuple[str, list[str], list[str]]:
     """What a node says in a round, what a neighbour can see, and what it cannot."""
     hidden = [
-        "Rows: no features and no target of any node leave it.",
-        "Models of nodes that it has no edge with.",
+        "Rows: no features and no target of any node leave it for tailored models.",
         "How many rows a neighbour has.",
     ]
+    if "most similar" not in run.about["graph"]:
+        hidden.insert(1, "Models of nodes that it has no edge with.")
     if run.about["public"]:
         return (
             f"In each round every node tells each of its neighbours what its model predicts at {run.about['public']}.",

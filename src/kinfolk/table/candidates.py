@@ -44,6 +44,7 @@ class Candidate:
     algorithm: Callable[[float], Any]
     rounds: int = 1_000
     along: bool = True  # whether each strength starts from the one before
+    converges: bool = True  # whether it comes to rest, so that where it starts does not matter
 
     @property
     def key(self) -> str:

@@ -140,7 +140,7 @@ def shrunken_gain(gain: Floats, owner: Ints, node_count: int) -> Floats:
     no node has two rows: noise cannot be told from differences then.
 
     >>> shrunken_gain(np.array([3.0, -1.0, 1.0, -3.0, 9.0]), np.array([0, 0, 1, 1, 2]), 4).round(2)
-    array([ 1.46, -0.08,  6.75,  3.  ])
+    array([ 1.3 , -0.4 ,  7.43,  3.  ])
     """
     known = ~np.isnan(gain)
     gain, owner = gain[known], owner[known]
@@ -155,6 +155,8 @@ def shrunken_gain(gain: Floats, owner: Ints, node_count: int) -> Floats:
     if freedom == 0:
         return np.full(node_count, centre)
     noise = float(((gain - mean[owner]) ** 2).sum()) / freedom
-    between = max(float(mean[seen].var()) - noise * float((1 / sizes[seen]).mean()), 0.0)
+    between = max(
+        (float(mean[seen].var(ddof=1)) if seen.sum() > 1 else 0.0) - noise * float((1 / sizes[seen]).mean()), 0.0
+    )
     trust = np.divide(between, between + noise / np.maximum(sizes, 1), out=np.zeros(node_count), where=between > 0)
     return np.where(seen, centre + trust * (mean - centre), centre)

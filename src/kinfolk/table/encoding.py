@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from kinfolk.checks import InputError, listing
-from kinfolk.table.columns import Columns
+from kinfolk.table.columns import Columns, as_texts
 from kinfolk.typing import Floats
 
 MOST_CATEGORIES = 20  # more are joined into one
@@ -32,13 +32,13 @@ def as_times(column: pandas.Series) -> Floats:
 
 
 class Calendar(TransformerMixin, BaseEstimator):
-    """Dates as numbers: the hour, the weekday and the season as points on a circle, and days since the first.
+    """Dates as numbers: the hour, the weekday and the season as points on a circle, and days since the middle.
 
     A circle is used only if the dates it was fitted to go all the way round: nothing is known of the rest of it.
 
     Parameters
     ----------
-    trend : whether days since the first date count; not where later dates are to be predicted.
+    trend : whether days count; not where later dates are to be predicted.
 
     >>> days = pandas.DataFrame({"day": pandas.date_range("2026-01-01", periods=14)})
     >>> Calendar().fit(days).get_feature_names_out()
@@ -49,19 +49,24 @@ class Calendar(TransformerMixin, BaseEstimator):
         self.trend = trend
 
     def fit(self, X: pandas.DataFrame, y: Any = None) -> Self:
-        """Note where the dates begin, and which circles they complete."""
+        """Note where the middle of the dates is, and which circles they complete."""
         times = {str(name): as_times(X[name]) for name in X.columns}
-        self.first_ = {name: float(np.nanmin(column)) for name, column in times.items()}
-        self.circles_ = {name: _circles(column) for name, column in times.items()}
+        known = {name: column[~np.isnan(column)] for name, column in times.items()}
+        self.middle_ = {name: float(column.mean()) if len(column) else 0.0 for name, column in known.items()}
+        self.circles_ = {name: _circles(column) for name, column in known.items()}
         return self
 
     def transform(self, X: pandas.DataFrame) -> Floats:
-        """The dates as numbers; a missing date is as the first."""
+        """The dates as numbers; a missing date is in the middle."""
         parts = [np.empty((len(X), 0))]
-        for name, first in self.first_.items():
+        for name, middle in self.middle_.items():
             times = as_times(X[name])
-            times = np.where(np.isnan(times), first, times)
-            parts += [(times[:, None] - first) / DAY] if self.trend else []
+            wrong = np.isnan(times) & X[name].notna().to_numpy()
+            if wrong.any():
+                shown = X[name][wrong].iloc[0]
+                raise InputError(f"Expected dates such as 2026-01-31 in column {name!r}, got {shown!r}: rewrite them.")
+            times = np.where(np.isnan(times), middle, times)
+            parts += [(times[:, None] - middle) / DAY] if self.trend else []
             for circle in self.circles_[name]:
                 angle = 2 * np.pi * times / PERIODS[circle]
                 parts.append(np.stack([np.sin(angle), np.cos(angle)], axis=1))
@@ -77,11 +82,13 @@ class Calendar(TransformerMixin, BaseEstimator):
 
 
 def _circles(times: Floats) -> list[str]:
-    """The circles that some times go round at least once, without stopping always at the same place."""
-    known = np.unique(times[~np.isnan(times)])
-    resolution = float(np.diff(known).min()) if len(known) > 1 else np.inf
+    """The circles that some times go round at least once, stopping at two places at least."""
+    known = np.unique(times)
+    if len(known) < 2:
+        return []
+    resolution = float(np.diff(known).min())
     span = float(known[-1] - known[0]) + resolution
-    return [name for name, period in PERIODS.items() if resolution < period <= span]
+    return [name for name, period in PERIODS.items() if 2 * resolution <= period <= span]
 
 
 def make_encoder(columns: Columns) -> ColumnTransformer:
@@ -115,7 +122,7 @@ def plain(table: pandas.DataFrame, columns: Columns) -> pandas.DataFrame:
             )
         out[name] = read.to_numpy(dtype=np.float64, na_value=np.nan)
     for name in columns.categories:
-        out[name] = table[name].astype(object).where(table[name].notna(), "missing").map(str).to_numpy(dtype=object)
+        out[name] = as_texts(table[name]).where(table[name].notna(), "missing").to_numpy(dtype=object)
     for name in columns.dates:
         out[name] = table[name].to_numpy()
     return pandas.DataFrame(out, index=table.index, columns=list(columns.features))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -145,7 +146,9 @@ def _relaxed(loss: Loss, network: Network, pooled: Fit) -> list[Candidate]:
 
 def _fedrelax(model: Any, network: Network) -> Candidate:
     lams = tuple(part / degree(network) for part in RELAX_STRENGTHS)
-    return Candidate("tailored", "tailored: FedRelax", lams, lambda lam: FedRelax(model, lam), rounds=RELAX_ROUNDS)
+    return Candidate(
+        "tailored", "tailored: FedRelax", lams, lambda lam: FedRelax(model, lam), RELAX_ROUNDS, converges=False
+    )
 
 
 def _ifca(loss: Loss, network: Network, pooled: Fit) -> list[Candidate]:
@@ -229,6 +232,7 @@ def from_file(place: str, what: str, known: list[str]) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(source.stem, module)  # where saved models of its types are looked for
     spec.loader.exec_module(module)
     if not hasattr(module, name):
         raise InputError(f"Expected {what} called {name!r} in {file!r}, found none.")

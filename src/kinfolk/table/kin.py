@@ -13,7 +13,7 @@ from kinfolk.checks import InputError, listing
 from kinfolk.data import Data
 from kinfolk.graph import Graph
 from kinfolk.losses import Squared
-from kinfolk.table.columns import Columns
+from kinfolk.table.columns import Columns, as_texts
 from kinfolk.table.settings import Settings
 from kinfolk.table.target import Target
 from kinfolk.typing import Floats, Ints
@@ -110,7 +110,7 @@ def on_globe(coords: tuple[str, ...]) -> bool:
 def node_places(table: pandas.DataFrame, columns: Columns, names: list[str]) -> Floats:
     """The coordinates of every node (nodes, 2): one place each."""
     read = {name: pandas.to_numeric(table[name], errors="coerce") for name in columns.coords}
-    spots = pandas.DataFrame(read | {"node": table[columns.node].map(str)})
+    spots = pandas.DataFrame(read | {"node": as_texts(table[columns.node])})
     lost = spots[list(columns.coords)].isna().any(axis=1)
     if lost.any():
         raise InputError(
@@ -136,20 +136,25 @@ def _check_apart(places: Floats, names: list[str]) -> None:
         )
 
 
-def graph_of_edges(edges: pandas.DataFrame, names: list[str]) -> Graph:
-    """A graph from a table whose first two columns name nodes; a third has weights."""
+def named_ends(edges: pandas.DataFrame) -> Any:
+    """The names of the two ends of every edge (edges, 2)."""
     if edges.shape[1] < 2:
         raise InputError(
             f"Expected edges with two columns of nodes, and perhaps one of weights, got {edges.shape[1]} column."
         )
-    ends = edges.iloc[:, :2].map(str).to_numpy(dtype=object)
+    return edges.iloc[:, :2].apply(as_texts).to_numpy(dtype=object).reshape(-1, 2)
+
+
+def graph_of_edges(edges: pandas.DataFrame, names: list[str]) -> Graph:
+    """A graph from a table whose first two columns name nodes; a third has weights."""
+    ends = named_ends(edges)
     number = {name: k for k, name in enumerate(names)}
     unknown = [name for name in ends.ravel() if name not in number]
     if unknown:
         raise InputError(
             f"Expected edges between nodes of the table, got {listing(dict.fromkeys(unknown))}: not there as a node."
         )
-    pairs = np.sort(np.array([[number[a], number[b]] for a, b in ends], dtype=np.int64), axis=1)
+    pairs = np.sort(np.array([[number[a], number[b]] for a, b in ends], dtype=np.int64).reshape(-1, 2), axis=1)
     weights = _edge_weights(edges)
     return _once(pairs, weights, names)
 

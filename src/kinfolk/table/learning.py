@@ -16,7 +16,7 @@ from kinfolk.progress import Bar, progress_bar
 from kinfolk.run import Tolerance, fit
 from kinfolk.table.candidates import Candidate, Fit
 from kinfolk.table.choosing import ROUGH, Forgetful, Journal, Training, Validation, validate
-from kinfolk.table.columns import find_columns, node_names
+from kinfolk.table.columns import as_texts, find_columns, node_names
 from kinfolk.table.encoding import encode, make_encoder, plain
 from kinfolk.table.families import family_of
 from kinfolk.table.kin import control_graph, kinship
@@ -73,7 +73,11 @@ def _as_tuples(settings: dict[str, Any]) -> dict[str, Any]:
     unknown = [name for name in settings if name not in known]
     if unknown:
         raise InputError(f"Expected settings such as lam or coords, got {unknown[0]!r}: known are {', '.join(known)}.")
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
+    for name in ("features", "categorical", "coords"):
+        if name in plain:
+            plain[name] = tuple(plain[name].split(",") if isinstance(plain[name], str) else map(str, plain[name]))
+    return plain
 
 
 def learn_prepared(prepared: Prepared, *, progress: bool = True, journal: Journal | None = None) -> TableRun:
@@ -93,20 +97,25 @@ def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, m
     settings.check()
     if not isinstance(table, pandas.DataFrame):
         raise InputError(f"Expected a data frame, got {type(table).__name__}: read a file with kinfolk.read_table.")
+    table = table.rename(columns=str)
+    edges = edges if edges is None or isinstance(edges, pandas.DataFrame) else pandas.DataFrame(list(edges))
     columns = find_columns(table, settings)
     mark, count, notes = fingerprint(table), len(table), list(columns.notes)
     lost = table[columns.target].isna()
     if lost.any():
         notes.append(f"{int(lost.sum()):,} rows without a target were left out.")
         table = table[~lost]
-    names = sorted(table[columns.node].map(str).unique())
+    names = sorted(as_texts(table[columns.node]).unique())
     owner = np.searchsorted(np.array(names, dtype=object), node_names(table, columns.node)).astype(np.int64)
     held_out = held_out_rows(table, columns, settings, owner)
     target = Target.of(table[columns.target], ~held_out, settings)
     family = family_of(settings.model if model is None else model, target)
     family.check(settings.method)
     y = target.encode(table[columns.target])
+    notes += target.notes
     unseen = held_out & np.isnan(y)
+    if (unseen == held_out).all():
+        raise InputError("Expected test rows of classes that training rows have, got none: hold out other rows.")
     if unseen.any():
         notes.append(f"{int(unseen.sum()):,} test rows have a class that no training row has: not tested.")
     kin, places = kinship(table, columns, settings, names, edges)
@@ -122,6 +131,7 @@ def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, m
     return Prepared(
         settings=settings,
         fingerprint=mark,
+        kinship_mark="" if edges is None else fingerprint(edges),
         row_count=count,
         table=table,
         family=family,
@@ -193,7 +203,7 @@ def _learn(chosen: Chosen, bar: Bar) -> Learnt:
             assert chosen.control is not None
             network = network.with_graph(chosen.control)
         if role != "tailored":
-            fits[role] = next(validation.candidate.fits(network, [validation.strength], ROUGH))
+            fits[role] = _as_validated(validation, network)
     best = chosen.validations["tailored"]
     bar.expect(len(best.candidate.strengths))
     along = []
@@ -204,9 +214,18 @@ def _learn(chosen: Chosen, bar: Bar) -> Learnt:
     return Learnt(fits, along)
 
 
+def _as_validated(validation: Validation, network: Network) -> Fit:
+    """The best strength, reached along the smaller ones as it was in cross-validation."""
+    strengths = sorted(validation.candidate.strengths)[: validation.best + 1]
+    strengths = strengths if validation.candidate.along else strengths[-1:]
+    *_, last = validation.candidate.fits(network, strengths, ROUGH)
+    return last
+
+
 def _refined(candidate: Candidate, network: Network, rough: Fit) -> Fit:
     """The answer itself, from the start, so that its history and its cost are those of one run."""
     began = time.perf_counter()
-    rounds = MOST_ROUNDS if candidate.rounds >= 1_000 else 2 * candidate.rounds
-    run = fit(network, candidate.algorithm(rough.strength), rounds=rounds, stop=Tolerance(FINE), progress=False)
+    if not candidate.converges:
+        return rough
+    run = fit(network, candidate.algorithm(rough.strength), rounds=MOST_ROUNDS, stop=Tolerance(FINE), progress=False)
     return Fit(rough.strength, run.models, run, time.perf_counter() - began)

@@ -92,7 +92,7 @@ def _nodes(
             "group": path.groups[path.chosen],
             "model": models.taken,
         },
-        index=pandas.Index(names, name=prepared.columns.node),
+        index=pandas.Index(names, name="node"),
     )
 
 
@@ -155,7 +155,7 @@ def _path(prepared: Prepared, chosen: Chosen, learnt: Learnt) -> LamPath:
     return LamPath(
         lams=np.array([each.strength for each in learnt.along]),
         chosen=validation.best,
-        errors=shown.mean(axis=1),
+        errors=prepared.target.shown(validation.errors.mean(axis=1)),
         spread=shown.std(axis=1, ddof=1) / np.sqrt(shown.shape[1]) if shown.shape[1] > 1 else np.zeros(len(shown)),
         groups=found,
         signature=signature[:, :, :MOST_NUMBERS],
@@ -189,12 +189,17 @@ def _edges(graph: Graph, fitted: Fit) -> pandas.DataFrame:
     return frame.assign(flow=np.nan_to_num(np.linalg.norm(u, axis=1)))
 
 
+def _plain_index(index: pandas.Index) -> Any:
+    """Labels of rows that can be written anywhere: numbers as they are, all else as text."""
+    return index if pandas.api.types.is_integer_dtype(index) else index.map(str)
+
+
 def _predictions(prepared: Prepared, said: dict[str, Floats]) -> pandas.DataFrame:
     """The held-out rows: node, truth, and what every method says."""
     table, target = prepared.table[prepared.held_out], prepared.target
     truth = table[prepared.columns.target]
     frame = pandas.DataFrame(
-        {"row": table.index, "node": node_names(table, prepared.columns.node), "target": truth.to_numpy()}
+        {"row": _plain_index(table.index), "node": node_names(table, prepared.columns.node), "target": truth.to_numpy()}
     )
     frame = frame.assign(**{role: target.decode(each) for role, each in said.items()})
     for k, label in enumerate(target.classes):

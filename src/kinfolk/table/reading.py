@@ -17,8 +17,9 @@ from kinfolk.checks import InputError
 
 OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 DELIMITERS = ",;\t|"
-LEADING_ZERO = r"^0\d"  # such as in a code of a county: no number
-ROWS_LOOKED_AT = 1_000
+LEADING_ZERO = r"^0\d+$"  # such as in a code of a county: no number
+DECIMAL_COMMA = r"^-?\d+,\d+$"
+ROWS_LOOKED_AT = 10_000
 KINDS = "CSV, Parquet or JSON lines (.csv, .tsv, .parquet, .jsonl), compressed or not (.gz, .bz2, .xz)"
 
 
@@ -64,11 +65,13 @@ def _read_csv(path: Path) -> pandas.DataFrame:
     delimiter = max(DELIMITERS, key=first.count)
     texts = pandas.read_csv(path, sep=delimiter, encoding="utf-8-sig", dtype=str, nrows=ROWS_LOOKED_AT)
     coded = {name: str for name in texts.columns if texts[name].str.match(LEADING_ZERO, na=False).any()}
-    return pandas.read_csv(path, sep=delimiter, encoding="utf-8-sig", low_memory=False, dtype=coded)
+    commas = delimiter != "," and any(texts[name].str.match(DECIMAL_COMMA, na=False).any() for name in texts.columns)
+    decimal = "," if commas else "."
+    return pandas.read_csv(path, sep=delimiter, encoding="utf-8-sig", low_memory=False, dtype=coded, decimal=decimal)
 
 
 def _read_json_lines(path: Path) -> pandas.DataFrame:
-    return pandas.read_json(path, lines=True)
+    return pandas.read_json(path, lines=True, dtype=False)
 
 
 READERS: Mapping[str, Callable[[Path], pandas.DataFrame]] = {

@@ -31,7 +31,8 @@ def held_out_rows(table: pandas.DataFrame, columns: Columns, settings: Settings,
         held_out = _dealt(owner, np.random.default_rng(settings.seed)) < float(settings.test)
     if held_out.all() or not held_out.any():
         raise InputError(
-            f"Expected rows to learn from and rows to test with, got {held_out.sum():,} test rows of {len(table):,}."
+            f"Expected rows to learn from and rows to test with, got {held_out.sum():,} test rows of "
+            f"{len(table):,}: mark others, or change the share (rows of the same time stay together)."
         )
     return held_out
 
@@ -50,16 +51,8 @@ def _dealt(owner: Ints, rng: np.random.Generator) -> Floats:
 def _marked(column: pandas.Series, name: str) -> Bools:
     """A column of true and false, 1 and 0, or the words train and test."""
     words = column.astype(str).str.strip().str.lower()
-    meaning = {
-        "true": True,
-        "1": True,
-        "1.0": True,
-        "test": True,
-        "false": False,
-        "0": False,
-        "0.0": False,
-        "train": False,
-    }
+    meaning = dict.fromkeys(("true", "t", "1", "1.0", "yes", "y", "test"), True)
+    meaning |= dict.fromkeys(("false", "f", "0", "0.0", "no", "n", "train"), False)
     unknown = [word for word in words.unique() if word not in meaning]
     if unknown:
         raise InputError(f"Expected true and false, or test and train, in column {name!r}, got {unknown[0]!r}.")

@@ -23,7 +23,8 @@ class Prepared:
     """A table as learning sees it."""
 
     settings: Settings
-    fingerprint: str
+    fingerprint: str  # of the table
+    kinship_mark: str  # of the edges, if some were given
     row_count: int
     table: pandas.DataFrame  # rows with a target
     family: Family

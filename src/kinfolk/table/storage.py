@@ -25,6 +25,7 @@ from kinfolk.models.linear import LinearModels
 from kinfolk.models.local import FittedModels
 from kinfolk.table.candidates import Shared
 from kinfolk.table.columns import Columns
+from kinfolk.table.families import from_file
 from kinfolk.table.judging import Judgement
 from kinfolk.table.nodemodels import KINDS, NodeModels
 from kinfolk.table.settings import Settings, read_toml
@@ -58,10 +59,10 @@ def check_free(folder: Path, force: bool) -> None:
 def start_over(work: Path, marks: dict[str, Any], force: bool) -> bool:
     """Make the folder of an unfinished run; True if it goes on from one with the same settings and table."""
     before = work / "run.toml"
-    if before.is_file():
+    if before.is_file() and not force:
         if tomllib.loads(before.read_text(encoding="utf-8")) == marks and (work / "journal").is_dir():
             return True
-        if not force and (work / "journal").is_dir():
+        if (work / "journal").is_dir():
             raise InputError(
                 f"Expected to go on with the unfinished run in {str(work)!r}, but it has other settings or another "
                 "table: repeat its command, or start afresh with --force."
@@ -258,14 +259,17 @@ def load(folder: str | Path, *, trusted: tuple[str, ...] | list[str] = ()) -> Ta
 
 def _read(folder: Path, trusted: list[str]) -> TableRun:
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    settings = Settings.from_toml(read_toml(folder / "run.toml")["settings"])
+    if trusted and ".py:" in settings.model:
+        from_file(settings.model, "the model of this run", [])  # the user's own file, and named as trusted
     target = Target(**_tupled(metrics["target"]))
     columns = Columns(**_tupled(metrics["columns"]))
-    nodes = pandas.read_parquet(folder / "nodes.parquet").set_index(columns.node)
+    nodes = pandas.read_parquet(folder / "nodes.parquet").set_index("node")
     graph, edges, places = _read_graph(folder / "graph.graphml", list(map(str, nodes.index)))
     kinds = {kind: _read_models(folder / "models" / kind, kind == "pooled", trusted) for kind in KINDS}
     along: dict[str, Any] = {**safetensors.numpy.load_file(folder / "path.safetensors"), **_tupled(metrics["path"])}
     return TableRun(
-        settings=Settings.from_toml(read_toml(folder / "run.toml")["settings"]),
+        settings=settings,
         columns=columns,
         encoder=_load_estimator(folder / "models" / "encoder.skops", trusted),
         target=target,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas
@@ -14,8 +14,8 @@ from kinfolk.graph import Graph
 from kinfolk.table.columns import Columns, node_names
 from kinfolk.table.encoding import encode
 from kinfolk.table.judging import Judgement
-from kinfolk.table.kin import nearest_known, on_globe
-from kinfolk.table.nodemodels import NodeModels
+from kinfolk.table.kin import named_ends, nearest_known, on_globe
+from kinfolk.table.nodemodels import KINDS, NodeModels
 from kinfolk.table.settings import Settings
 from kinfolk.table.target import Target
 from kinfolk.typing import Floats, Ints
@@ -73,41 +73,53 @@ class TableRun:
 
         return Plots(self)
 
-    def predict(self, table: pandas.DataFrame, *, unknown: Unknown = "refuse", edges: Any = None) -> pandas.Series:
+    def predict(
+        self, table: pandas.DataFrame, *, which: str = "final", unknown: Unknown = "refuse", edges: Any = None
+    ) -> pandas.Series:
         """The prediction for every row of a table that has the node and the features.
 
         A node that was never seen gets the mean of its neighbours' predictions, if the table has its coordinates or
         ``edges`` (a table of pairs of nodes) name its neighbours; else it is refused, or predicted by the model of all
-        with ``unknown="pooled"``.
+        with ``unknown="pooled"``. ``which``: ``"final"`` models, or all ``"tailored"``, ``"alone"`` or ``"pooled"``.
         """
-        said = self._say(table, unknown, edges)
+        said = self._say(table, which, unknown, edges)
         return pandas.Series(self.target.decode(said), index=table.index, name=self.columns.target)
 
     def predict_proba(
-        self, table: pandas.DataFrame, *, unknown: Unknown = "refuse", edges: Any = None
+        self, table: pandas.DataFrame, *, which: str = "final", unknown: Unknown = "refuse", edges: Any = None
     ) -> pandas.DataFrame:
         """The probability of every class for every row of a table."""
         if not self.target.classes:
             raise InputError("Expected classes for probabilities, this run predicts numbers: use predict.")
-        return pandas.DataFrame(self._say(table, unknown, edges), index=table.index, columns=list(self.target.classes))
+        return pandas.DataFrame(
+            self._say(table, which, unknown, edges), index=table.index, columns=list(self.target.classes)
+        )
 
-    def _say(self, table: pandas.DataFrame, unknown: Unknown, edges: Any) -> Floats:
+    def _say(self, table: pandas.DataFrame, which: str, unknown: Unknown, edges: Any) -> Floats:
+        if which not in ("final", *KINDS):
+            raise InputError(f"Expected one of final, {', '.join(KINDS)} to predict with, got {which!r}.")
+        if unknown not in get_args(Unknown):
+            raise InputError(f"Expected unknown nodes to be one of {', '.join(get_args(Unknown))}, got {unknown!r}.")
         if self.columns.node not in table.columns:
             raise InputError(
                 f"Expected a column {self.columns.node!r}, the table has {listing(map(str, table.columns), 12)}."
             )
+        if table.empty:
+            raise InputError("Expected rows to predict, got none.")
         X = encode(self.encoder, table, self.columns)
         names = node_names(table, self.columns.node)
         number = {name: k for k, name in enumerate(self.graph.names)}
         owner = np.array([number.get(name, -1) for name in names], dtype=np.int64)
         known = owner >= 0
         out = np.full((len(X), *([len(self.target.classes)] if self.target.classes else [])), np.nan)
-        out[known] = self.models.say("final", X[known], owner[known])
+        out[known] = self.models.say(which, X[known], owner[known])
         if not known.all():
-            out[~known] = self._say_unknown(table[~known], X[~known], names[~known], unknown, edges)
+            out[~known] = self._say_unknown(table[~known], X[~known], names[~known], which, unknown, edges)
         return out
 
-    def _say_unknown(self, table: pandas.DataFrame, X: Floats, names: Any, unknown: Unknown, edges: Any) -> Floats:
+    def _say_unknown(
+        self, table: pandas.DataFrame, X: Floats, names: Any, which: str, unknown: Unknown, edges: Any
+    ) -> Floats:
         """The mean of what the neighbours of unknown nodes say, or the pooled model if that is allowed."""
         if unknown == "pooled":
             return self.models.say("pooled", X, np.zeros(len(X), dtype=np.int64))
@@ -119,7 +131,7 @@ class TableRun:
                 "model of all with unknown='pooled' (--unknown pooled)."
             )
         return np.array([
-            self.models.say("final", np.repeat(row[None], len(near[name]), axis=0), np.asarray(near[name])).mean(axis=0)
+            self.models.say(which, np.repeat(row[None], len(near[name]), axis=0), np.asarray(near[name])).mean(axis=0)
             for row, name in zip(X, names, strict=True)
         ])  # fmt: skip
 
@@ -128,14 +140,16 @@ class TableRun:
         number = {str(name): k for k, name in enumerate(self.graph.names)}
         if edges is not None:
             near: dict[str, list[int]] = {}
-            for a, b in edges.iloc[:, :2].map(str).to_numpy():
+            for a, b in named_ends(pandas.DataFrame(edges)):
                 for new, old in ((a, b), (b, a)):
                     if old in number:
                         near.setdefault(new, []).append(number[old])
             return near
         if self.places is None or any(name not in table.columns for name in self.columns.coords):
             return {}
-        spots = table[list(self.columns.coords)].to_numpy(dtype=np.float64)
+        spots = table[list(self.columns.coords)].apply(pandas.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
+        if np.isnan(spots).any():
+            raise InputError(f"Expected coordinates of {names[np.isnan(spots).any(axis=1)][0]!r}, got none: fill them.")
         found = nearest_known(spots, self.places, self.settings.neighbours, on_globe(self.columns.coords))
         return {name: [int(k) for k in row] for name, row in zip(names, found, strict=True)}
 

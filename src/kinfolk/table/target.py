@@ -9,10 +9,11 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError
-from kinfolk.table.columns import MOSTLY
+from kinfolk.table.columns import MOSTLY, plain_value
 from kinfolk.table.settings import Settings
 from kinfolk.typing import Bools, Floats
 
+MANY_CLASSES = 30  # more have to be meant
 MOST_CLASSES = 10  # a column of at most so many whole numbers is read as classes
 
 
@@ -32,26 +33,30 @@ class Target:
     @classmethod
     def of(cls, column: pandas.Series, train: Bools, settings: Settings) -> Target:
         """What kind of target it is, from the training rows; its mean and deviation."""
-        known = column[train]
         if settings.task == "classification" or (settings.task == "auto" and _looks_like_classes(column)):
-            return cls(
-                tuple(sorted(known.map(_plain_value).unique().tolist(), key=lambda value: (str(type(value)), value)))
-            )
-        read = pandas.to_numeric(known, errors="coerce")
+            return cls(_classes(column[train], settings))
+        read = pandas.to_numeric(column, errors="coerce")
         wrong = read.isna().to_numpy()
         if wrong.any() or np.isinf(read).any():
-            shown = known[wrong].iloc[0] if wrong.any() else np.inf
+            shown = column[wrong].iloc[0] if wrong.any() else np.inf
             raise InputError(
                 f"Expected numbers in the target column {column.name!r}, got {shown!r} and the like: mend these rows, "
                 "or say that the task is classification."
             )
-        values = read.to_numpy(dtype=np.float64)
+        values = read[train].to_numpy(dtype=np.float64)
         spread = float(values.std())
         if spread == 0:
             raise InputError(
                 f"Expected a target that varies, column {column.name!r} has one value in the training rows."
             )
         return cls((), float(values.mean()), spread)
+
+    @property
+    def notes(self) -> list[str]:
+        """How a target was read, where that is not plain."""
+        if len(self.classes) > 2 and all(isinstance(value, int) for value in self.classes):
+            return [f"The target is read as {len(self.classes)} classes; task regression predicts it as a number."]
+        return []
 
     def encode(self, column: pandas.Series) -> Floats:
         """Targets as learning sees them; NaN for a class that no training row has."""
@@ -60,7 +65,7 @@ class Target:
                 pandas.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan) - self.centre
             ) / self.spread
         number = {value: float(k) for k, value in enumerate(self.classes)}
-        return np.array([number.get(_plain_value(value), np.nan) for value in column])
+        return np.array([number.get(plain_value(value), np.nan) for value in column])
 
     def shown(self, loss: Any) -> Any:
         """Mean losses as they are shown: root mean squared errors; Brier scores as they are."""
@@ -80,13 +85,19 @@ class Target:
         return ((said - hit) ** 2).sum(axis=1)
 
 
-def _plain_value(value: Any) -> Any:
-    """A class by its plain Python value, so that 1, 1.0 and np.int64(1) are the same."""
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, int | float | np.number):
-        return int(value) if float(value).is_integer() else float(value)
-    return str(value)
+def _classes(known: pandas.Series, settings: Settings) -> tuple[Any, ...]:
+    """The classes of some rows, in order; refused if there is but one, or more than anybody means."""
+    found = sorted(known.map(plain_value).unique().tolist(), key=lambda value: (str(type(value)), value))
+    if len(found) < 2:
+        raise InputError(
+            f"Expected two classes at least in the training rows, column {known.name!r} has {found[0]!r} only."
+        )
+    if settings.task == "auto" and len(found) > MANY_CLASSES:
+        raise InputError(
+            f"Expected numbers or few classes in the target column {known.name!r}, got {len(found)} texts such as "
+            f"{found[0]!r}: mend numbers that are written as text, or say that the task is classification."
+        )
+    return tuple(found)
 
 
 def _looks_like_classes(column: pandas.Series) -> bool:
