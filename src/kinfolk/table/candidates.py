@@ -44,6 +44,8 @@ class Candidate:
     algorithm: Callable[[float], Any]
     rounds: int = 1_000
     along: bool = True  # whether each strength starts from the one before
+    strength_name: str = "λ"
+    uses_graph: bool = True
     converges: bool = True  # whether it comes to rest, so that where it starts does not matter
 
     @property

@@ -104,8 +104,8 @@ Family = Linear | Estimators
 
 def _baselines(strengths: tuple[float, ...], algorithm: Callable[[float], Any]) -> tuple[Candidate, Candidate]:
     return (
-        Candidate("pooled", "one model for all", strengths, algorithm),
-        Candidate("alone", "every node alone", strengths, algorithm),
+        Candidate("pooled", "one model for all", strengths, algorithm, strength_name="ridge"),
+        Candidate("alone", "every node alone", strengths, algorithm, strength_name="ridge"),
     )
 
 
@@ -159,7 +159,16 @@ def _ifca(loss: Loss, network: Network, pooled: Fit) -> list[Candidate]:
 
     counts = tuple(float(k) for k in range(2, min(6, network.graph.node_count)))
     return [
-        Candidate("tailored", "tailored: IFCA, no graph", counts or (1.0,), algorithm, rounds=IFCA_ROUNDS, along=False)
+        Candidate(
+            "tailored",
+            "tailored: IFCA, no graph",
+            counts or (1.0,),
+            algorithm,
+            rounds=IFCA_ROUNDS,
+            along=False,
+            strength_name="models:",
+            uses_graph=False,
+        )
     ]
 
 

@@ -169,7 +169,8 @@ def _choose(prepared: Prepared, journal: Journal, bar: Bar) -> Chosen:
     candidates = [_with_lam(each, settings.lam) for each in candidates]
     bar.expect(sum(len(each.strengths) for each in candidates) * len(parts))
     found["tailored"] = min((tried(each, parts, fallback) for each in candidates), key=lambda each: each.error)
-    control, rewired = _controls(network, parts, settings.seed)
+    usable = found["tailored"].candidate.uses_graph
+    control, rewired = _controls(network, parts, settings.seed) if usable else (None, [])
     if control is not None:
         shadow = dataclasses.replace(found["tailored"].candidate, role="control")
         bar.expect(len(shadow.strengths) * len(parts))

@@ -113,6 +113,7 @@ def _leaderboard(
             "helped": np.nan if role == reference else 100 * float((mean[role] < mean[reference]).mean()),
             "hurt": np.nan if role == reference else 100 * float((mean[role] > mean[reference]).mean()),
             "strength": np.nan if validation is None else validation.strength,
+            "strength_name": "" if validation is None else validation.candidate.strength_name,
             "seconds": fitted.seconds,
             "bytes": _bytes(role, prepared, fitted),
         }
@@ -138,24 +139,29 @@ def _missing_rows(prepared: Prepared, chosen: Chosen, unaided: bool) -> list[str
         notes.append("Alone is impossible: no tested node has training rows.")
     elif bare:
         notes.append(f"{bare:,} tested nodes have no training rows: alone they are given the model of all.")
-    if "control" not in chosen.validations:
+    if not chosen.validations["tailored"].candidate.uses_graph:
+        notes.append("The graph plays no part in this method; it is there to look at.")
+    elif "control" not in chosen.validations:
         notes.append("There is no control: no other graph has the same degrees, or too few to draw one.")
     return notes
 
 
 def _path(prepared: Prepared, chosen: Chosen, learnt: Learnt) -> LamPath:
-    """The tailored models along λ, in a few numbers per node."""
+    """The tailored models along λ, in a few numbers per node; those of the answer alone where there is no λ."""
     validation, graph = chosen.validations["tailored"], chosen.network.graph
-    described = [_signature(each) for each in learnt.along]
+    kept = slice(None) if validation.candidate.along else slice(validation.best, validation.best + 1)
+    best = validation.best if validation.candidate.along else 0
+    described = [_signature(each) for each in learnt.along[kept]]
     signature = np.array([numbers for numbers, _ in described])
     names = described[0][1]
-    target = spread(_filled(signature[validation.best])) * UNEXPLAINED
+    target = spread(_filled(signature[best])) * UNEXPLAINED
     found = np.array([groups(graph, _filled(numbers), target) for numbers in signature])
-    shown = prepared.target.shown(validation.errors)
+    errors = validation.errors[kept]
+    shown = prepared.target.shown(errors)
     return LamPath(
-        lams=np.array([each.strength for each in learnt.along]),
-        chosen=validation.best,
-        errors=prepared.target.shown(validation.errors.mean(axis=1)),
+        lams=np.array([each.strength for each in learnt.along[kept]]),
+        chosen=best,
+        errors=prepared.target.shown(errors.mean(axis=1)),
         spread=shown.std(axis=1, ddof=1) / np.sqrt(shown.shape[1]) if shown.shape[1] > 1 else np.zeros(len(shown)),
         groups=found,
         signature=signature[:, :, :MOST_NUMBERS],
