@@ -13,7 +13,7 @@ test: .venv/.dev browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2  # a process for every core, and a thread for every process
 
 bench: .venv/.dev
 	$(BIN)/python benchmarks/gtvmin.py
