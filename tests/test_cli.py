@@ -252,10 +252,15 @@ def test_a_toml_that_says_nothing(tmp_path):
 # ---------------------------------------------------------------------- stopping and going on
 
 
+def _heeding():
+    """What is started by a program in the background may ignore Ctrl-C; this one heeds it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupted_run_goes_on(tmp_path):
     shops(30, count=16).to_csv(tmp_path / "t.csv", index=False)
     words = [sys.executable, "-m", "kinfolk", "fit", "t.csv", *FIT, "--model", "tree", "--out", "run"]
-    started = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    started = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=_heeding)
     journal = unfinished(tmp_path / "run") / "journal"
     began = time.monotonic()
     while not list(journal.glob("*.safetensors")) and time.monotonic() - began < 120:
