@@ -121,27 +121,30 @@ def test_a_model_and_a_method_of_ones_own(folder, tmp_path):
     )
     assert model.exit_code == 0, model.output
     assert method.exit_code == 0, method.output
-    (sys.modules.pop("mine"))
+    del sys.modules["mine"]
     trusted = invoke("predict", tmp_path / "a", folder / "shops.csv", "--trust", "mine.Mine")
     assert trusted.exit_code == 0, trusted.output
     assert "mine.py:method" in json.loads(method.stdout)["leaderboard"][1]["method"]
 
 
-def test_other_edges_make_another_run(tmp_path):
-    """What was kept belongs to one graph; with other edges it is not used."""
+def test_other_edges_make_another_run(tmp_path, monkeypatch):
+    """What was kept belongs to one graph: with the same edges a run goes on, with others it does not."""
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kinfolk.cli.jobs.learn_prepared", stopped)
     shops(12).to_csv(tmp_path / "t.csv", index=False)
     words = ["fit", tmp_path / "t.csv", *FIT, "--edges", tmp_path / "e.csv", "--out", tmp_path / "run"]
     (tmp_path / "e.csv").write_text("a,b\nshop 0,shop 1\n")
-    work = unfinished(tmp_path / "run")
-    assert invoke(*words).exit_code == 0
-    marks = (tmp_path / "run" / "run.toml").read_text()
-    (work / "journal").mkdir(parents=True)
-    (work / "run.toml").write_text(marks)
+    assert invoke(*words).exit_code == 130
+    (unfinished(tmp_path / "run") / "journal").mkdir()
+    assert "Going on from" in invoke(*words).output
     (tmp_path / "e.csv").write_text("a,b\nshop 0,shop 2\n")
-    refused = invoke(*words[:-1], tmp_path / "run2")
-    assert refused.exit_code == 0
-    (work).rename(unfinished(tmp_path / "run3"))
-    assert "other settings" in invoke(*words[:-1], tmp_path / "run3").stderr
+    refused = invoke(*words)
+    assert refused.exit_code == 1
+    assert "other settings, edges or another table" in refused.stderr
+    assert "Going on from" not in invoke(*words, "--force").output
 
 
 def test_names_from_data_are_printed_as_they_are(tmp_path):

@@ -64,8 +64,8 @@ def start_over(work: Path, marks: dict[str, Any], force: bool) -> bool:
             return True
         if (work / "journal").is_dir():
             raise InputError(
-                f"Expected to go on with the unfinished run in {str(work)!r}, but it has other settings or another "
-                "table: repeat its command, or start afresh with --force."
+                f"Expected to go on with the unfinished run in {str(work)!r}, but it has other settings, edges or "
+                "another table: repeat its command, or start afresh with --force."
             )
     shutil.rmtree(work, ignore_errors=True)
     try:
