@@ -44,8 +44,8 @@ from kinfolk import (
     fit,
     graphs,
 )
-from kinfolk.program import Turn
-from kinfolk.selection import path
+from kinfolk.engine.protocol import Turn
+from kinfolk.engine.selection import path
 from kinfolk.testing import difficult_network
 
 SEED = 100  # not used for tuning

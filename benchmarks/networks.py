@@ -23,8 +23,8 @@ from rich.table import Table
 from torch import nn
 
 from kinfolk import TorchModel
-from kinfolk.models.lessons import Lesson
-from kinfolk.models.torch_training import Course, Pupil, TorchFit, as_arrays, train_apart, train_together
+from kinfolk.local_models.torch_training import Course, Pupil, TorchFit, as_arrays, train_apart, train_together
+from kinfolk.local_models.weighted_rows import Lesson
 
 NODES, CLASSES, EPOCHS, REPETITIONS = 40, 10, 20, 5
 

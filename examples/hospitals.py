@@ -24,7 +24,7 @@ from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 
 from kinfolk import FedRelax, Graph, Network, fit, public
-from kinfolk.selection import select_lam
+from kinfolk.engine.selection import select_lam
 
 FEATURES = ["age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak"]
 LAMS = [0.01, 0.1, 1.0, 10.0, 100.0]

@@ -23,7 +23,7 @@ from sklearn.tree import DecisionTreeRegressor
 from torch import nn
 
 from kinfolk import FedRelax, KerasModel, Network, Run, TorchModel, fit, graphs, public
-from kinfolk.models.keras_training import keras
+from kinfolk.local_models.keras_training import keras
 
 SENSORS, ROWS, NOISE = 50, 12, 0.3
 

@@ -21,7 +21,7 @@ from rich.table import Table
 from sklearn.linear_model import Ridge
 
 from kinfolk import FedRelax, LinearModel, Network, fit, graphs, public
-from kinfolk.selection import select_lam
+from kinfolk.engine.selection import select_lam
 
 FEATURES = ["tmax", "tmin"]
 DAYS = 10  # to learn from

@@ -8,10 +8,10 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.tree import DecisionTreeRegressor
 
-from kinfolk.algorithms.linear import LinearProgram, squares
-from kinfolk.losses import Loss, Squared
-from kinfolk.program import Arrays, Inbox, Outbox, PerEdge, PerNode, Reply, Turn
-from kinfolk.site import Site
+from kinfolk.algorithms.parametric import LinearProgram, squares
+from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerEdge, PerNode, Reply, Turn
+from kinfolk.network.site import Site
+from kinfolk.objective.losses import Loss, Squared
 
 
 class Plain(LinearProgram):

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from kinfolk.cli import app
 from kinfolk.datasets import TABLES, named_table
-from kinfolk.table.storage import unfinished
+from kinfolk.tables.storage import unfinished
 from test_table import shops
 
 FIT = ["--node", "shop", "--target", "sales", "--features", "price,district"]

@@ -29,7 +29,7 @@ from kinfolk import (
     graphs,
     public,
 )
-from kinfolk.models.estimators import Estimator, nearest_probabilities
+from kinfolk.local_models.estimators import Estimator, nearest_probabilities
 from kinfolk.testing import check_algorithm, difficult_network
 
 LAM = 0.5

@@ -31,7 +31,7 @@ from kinfolk import (
     graphs,
     public,
 )
-from kinfolk.models.estimators import Estimator
+from kinfolk.local_models.estimators import Estimator
 from kinfolk.testing import check_algorithm, difficult_network
 
 X1 = np.array([[0.0], [1.0], [2.0]])

@@ -37,7 +37,7 @@ from kinfolk import (
     found_clusters,
     graphs,
 )
-from kinfolk.losses import Loss
+from kinfolk.objective.losses import Loss
 from kinfolk.testing import check_algorithm, difficult_network
 
 COUPLINGS = [EuclideanNorm(), AbsoluteNorm(), SquaredNorm()]

@@ -5,8 +5,8 @@ import pandas
 import pytest
 
 from kinfolk import Data, Graph, GTVMin, InputError, Logistic, Network, SquaredDistance, datasets, fit, graphs
-from kinfolk.selection import select_lam
-from kinfolk.site import sites_of
+from kinfolk.engine.selection import select_lam
+from kinfolk.network.site import sites_of
 from kinfolk.testing import difficult_network
 
 ONE = ([[1.0]], [1.0])

@@ -15,9 +15,9 @@ from torch import nn
 
 import kinfolk
 from kinfolk import FedRelax, InputError, KerasModel, LinearModel, Network, TorchModel, fit, graphs, public
-from kinfolk.models.keras_training import keras  # on torch
-from kinfolk.models.lessons import Lesson
-from kinfolk.models.torch_training import train_apart, train_together
+from kinfolk.local_models.keras_training import keras  # on torch
+from kinfolk.local_models.torch_training import train_apart, train_together
+from kinfolk.local_models.weighted_rows import Lesson
 from kinfolk.testing import check_algorithm, difficult_network
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "mixed_models.py"
@@ -102,7 +102,7 @@ def test_early_stop_ends_nodes_at_different_times():
 
 def test_a_stack_may_be_split(monkeypatch):
     whole = said(difficult_network(), exact())
-    monkeypatch.setattr("kinfolk.models.torch_training.MOST_NUMBERS", 100)
+    monkeypatch.setattr("kinfolk.local_models.torch_training.MOST_NUMBERS", 100)
     np.testing.assert_allclose(said(difficult_network(), exact()), whole, atol=1e-10)
 
 
@@ -320,8 +320,8 @@ def test_memory_that_is_no_array_cannot_be_kept():
 
 @pytest.mark.parametrize(("extra", "model"), [("torch", TorchModel(net())), ("keras", KerasModel(3))])
 def test_without_an_extra_a_sentence_says_what_to_install(monkeypatch, extra, model):
-    monkeypatch.delitem(sys.modules, f"kinfolk.models.{extra}_training")
-    monkeypatch.delattr(kinfolk.models, f"{extra}_training")
+    monkeypatch.delitem(sys.modules, f"kinfolk.local_models.{extra}_training")
+    monkeypatch.delattr(kinfolk.local_models, f"{extra}_training")
     monkeypatch.setitem(sys.modules, extra, None)
     with pytest.raises(InputError, match=rf'Expected {extra} for \w+Model: .* pip install "kinfolk\[{extra}\]"'):
         model.check()

@@ -20,10 +20,10 @@ from kinfolk import (
     graphs,
 )
 from kinfolk.algorithms import gtvmin
-from kinfolk.certify import Problem
-from kinfolk.polish import polish, polish_fused
-from kinfolk.program import Outbox
-from kinfolk.selection import path
+from kinfolk.algorithms.gtvmin.certificate import Problem
+from kinfolk.algorithms.gtvmin.polish import polish, polish_fused
+from kinfolk.engine.protocol import Outbox
+from kinfolk.engine.selection import path
 from kinfolk.testing import difficult_network
 from test_gtvmin import network_for, smallest_objective
 

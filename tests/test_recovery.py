@@ -19,9 +19,9 @@ from kinfolk import (
     fit,
     graphs,
 )
-from kinfolk.recovery import constant_above, found_clusters, guaranteed_recovery
-from kinfolk.recovery.conditions import _Inside
-from kinfolk.recovery.flows import undeliverable
+from kinfolk.theory import constant_above, found_clusters, guaranteed_recovery
+from kinfolk.theory.conditions import _Inside
+from kinfolk.theory.flows import undeliverable
 
 NORMS = [EuclideanNorm(), AbsoluteNorm()]
 norms = pytest.mark.parametrize("coupling", NORMS, ids=lambda c: type(c).__name__)

@@ -12,8 +12,8 @@ from kinfolk.report import notebook_html, words
 from kinfolk.report.groups import group_table, steady_groups
 from kinfolk.report.page import page_html
 from kinfolk.report.positions import laid_out, on_map
-from kinfolk.table.learning import learn
-from kinfolk.table.tablerun import LamPath
+from kinfolk.tables.learning import learn
+from kinfolk.tables.tablerun import LamPath
 
 HOSTILE = ["<script>hurt()</script>", "</script><b>x", "a & b <img src=x onerror=hurt()>", "quote \" and ' here"]
 SPOT = """k => {

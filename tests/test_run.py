@@ -25,7 +25,7 @@ from kinfolk import (
     graphs,
     progress,
 )
-from kinfolk.site import sites_of
+from kinfolk.network.site import sites_of
 from kinfolk.testing import difficult_network
 
 
@@ -226,7 +226,7 @@ def test_a_large_site_orders_its_nodes_and_nothing_else_changes(algorithm, parti
     network = difficult_network()
     options = {"rounds": 23, "stop": None, "participation": participation, "engine": InProcess(lost=lost)}
     plain = fit(network, algorithm, **options)
-    monkeypatch.setattr("kinfolk.site.ORDERED_FROM", 0)
+    monkeypatch.setattr("kinfolk.network.site.ORDERED_FROM", 0)
     assert not np.array_equal(sites_of(network, 1)[0].nodes, network.site.nodes)
     ordered = fit(network, algorithm, **options)
     assert ordered.history["objective"].iloc[-1] == pytest.approx(plain.history["objective"].iloc[-1], rel=1e-10)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kinfolk import EuclideanNorm, GTVMin, InputError, Network, Pooled, SquaredNorm, Tolerance, fit, graphs
-from kinfolk.selection import path, select_lam
+from kinfolk.engine.selection import path, select_lam
 from kinfolk.testing import difficult_network
 
 
@@ -18,7 +18,7 @@ def test_path_gives_what_cold_starts_give(coupling):
 
 
 def test_samples_are_held_out_of_every_node_once():
-    from kinfolk.selection import _folds
+    from kinfolk.engine.selection import _folds
 
     network = difficult_network()
     held = np.array(list(_folds(network, "samples", 3, 0)))

@@ -10,18 +10,18 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import kinfolk
 from kinfolk.checks import InputError
-from kinfolk.graph import Graph
-from kinfolk.table import Settings, learn, load, read_table
-from kinfolk.table.choosing import shrunken_gain
-from kinfolk.table.columns import find_columns
-from kinfolk.table.encoding import encode, make_encoder, plain
-from kinfolk.table.groups import groups
-from kinfolk.table.judging import HeldOutErrors, interval, neighbourhoods
-from kinfolk.table.learning import prepare
-from kinfolk.table.reading import fingerprint
-from kinfolk.table.splits import folds
-from kinfolk.table.storage import unfinished
-from kinfolk.table.target import Target
+from kinfolk.network.graph import Graph
+from kinfolk.tables import Settings, learn, load, read_table
+from kinfolk.tables.choosing import shrunken_gain
+from kinfolk.tables.columns import find_columns
+from kinfolk.tables.encoding import encode, make_encoder, plain
+from kinfolk.tables.groups import groups
+from kinfolk.tables.judging import HeldOutErrors, interval, neighbourhoods
+from kinfolk.tables.learning import prepare
+from kinfolk.tables.reading import fingerprint
+from kinfolk.tables.splits import folds
+from kinfolk.tables.storage import unfinished
+from kinfolk.tables.target import Target
 
 
 def shops(rows=30, noise=0.3, seed=0, count=8):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from kinfolk import FedRelax, InputError, LinearModel, Network, Tolerance, fit, graphs, public
-from kinfolk.recovery import VariationBound, variation_bound
-from kinfolk.recovery.variation import algebraic_connectivity
+from kinfolk.theory import VariationBound, variation_bound
+from kinfolk.theory.variation import algebraic_connectivity
 
 PRECISE = Tolerance(1e-9)
 

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 
-from kinfolk.couplings import Coupling
-from kinfolk.data import Data
-from kinfolk.engines import InProcess
-from kinfolk.graph import Graph
-from kinfolk.graphs import edgeless
-from kinfolk.losses import Kinked, Loss
-from kinfolk.network import Network
-from kinfolk.run import Run, fit
+from kinfolk.engine.fit import Run, fit
+from kinfolk.engine.in_process import InProcess
+from kinfolk.network.data import Data
+from kinfolk.network.graph import Graph
+from kinfolk.network.graphs import edgeless
+from kinfolk.network.network import Network
+from kinfolk.objective.couplings import Coupling
+from kinfolk.objective.losses import Kinked, Loss
 
 AGREEMENT = 1e-10  # between any two numbers of sites, relative, in float64
 

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from kinfolk.algorithms.linear import LinearProgram, check_step_size
+from kinfolk.algorithms.parametric import LinearProgram, check_step_size
 from kinfolk.checks import AtLeast, InputError, Positive, listing
-from kinfolk.losses import Squared
-from kinfolk.network import Network
-from kinfolk.node_loss import NodeLoss
-from kinfolk.site import Site
+from kinfolk.network.network import Network
+from kinfolk.network.site import Site
+from kinfolk.objective.losses import Squared
+from kinfolk.objective.node_loss import NodeLoss
 from kinfolk.typing import Floats, Ints
 
 

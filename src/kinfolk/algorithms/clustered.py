@@ -22,12 +22,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from kinfolk.algorithms.averaging import check_clusters, cluster_sums
-from kinfolk.algorithms.linear import LinearProgram, ratio
-from kinfolk.bound import solve_symmetric
-from kinfolk.losses import Loss, Squared
-from kinfolk.network import Network
-from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Reply, Turn
-from kinfolk.site import Site
+from kinfolk.algorithms.parametric import LinearProgram, ratio
+from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Reply, Turn
+from kinfolk.network.network import Network
+from kinfolk.network.site import Site
+from kinfolk.objective.local_losses import solve_symmetric
+from kinfolk.objective.losses import Loss, Squared
 from kinfolk.typing import Bools, Floats, Ints
 
 

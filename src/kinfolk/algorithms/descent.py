@@ -17,13 +17,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from kinfolk.algorithms.linear import LinearProgram, ratio, squares
+from kinfolk.algorithms.parametric import LinearProgram, ratio, squares
 from kinfolk.checks import AtLeast
-from kinfolk.couplings import Coupling, SquaredNorm
-from kinfolk.losses import Squared
-from kinfolk.node_loss import NodeLoss
-from kinfolk.program import Arrays, Inbox
-from kinfolk.site import Site
+from kinfolk.engine.protocol import Arrays, Inbox
+from kinfolk.network.site import Site
+from kinfolk.objective.couplings import Coupling, SquaredNorm
+from kinfolk.objective.losses import Squared
+from kinfolk.objective.node_loss import NodeLoss
 from kinfolk.typing import Floats
 
 SHARPNESS = 1e12  # σ at which the prox of the conjugate at σv is a subgradient at v, to rounding

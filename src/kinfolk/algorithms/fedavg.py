@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kinfolk.algorithms.averaging import Averaging, check_clusters
-from kinfolk.algorithms.linear import relative_change
-from kinfolk.network import Network
-from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Reply, Turn
-from kinfolk.site import Site
+from kinfolk.algorithms.parametric import relative_change
+from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Reply, Turn
+from kinfolk.network.network import Network
+from kinfolk.network.site import Site
 from kinfolk.typing import Floats, Ints
 
 

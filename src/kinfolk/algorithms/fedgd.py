@@ -20,11 +20,11 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 
 from kinfolk.algorithms.descent import Descent
-from kinfolk.algorithms.linear import check_step_size
+from kinfolk.algorithms.parametric import check_step_size
 from kinfolk.checks import Positive
-from kinfolk.network import Network
-from kinfolk.program import Inbox, Outbox, PerNode, Turn
-from kinfolk.site import Site
+from kinfolk.engine.protocol import Inbox, Outbox, PerNode, Turn
+from kinfolk.network.network import Network
+from kinfolk.network.site import Site
 from kinfolk.typing import Floats
 
 FADING = 1_000  # rounds after which steps for a norm begin to shrink

@@ -32,16 +32,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from kinfolk import kernels
-from kinfolk.algorithms.linear import ratio
+from kinfolk.algorithms.parametric import ratio
 from kinfolk.checks import AtLeast, InputError, LearningError, listing
-from kinfolk.data import rows_of
-from kinfolk.models.discrepancies import CrossEntropy, Discrepancy, SquaredError
-from kinfolk.models.estimators import as_local_model
-from kinfolk.models.lessons import Lesson, Lessons, LocalModel
-from kinfolk.models.local import FittedModels
-from kinfolk.network import Network
-from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Turn
-from kinfolk.site import Site
+from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Turn
+from kinfolk.local_models.discrepancies import CrossEntropy, Discrepancy, SquaredError
+from kinfolk.local_models.estimators import as_local_model
+from kinfolk.local_models.fitted import FittedModels
+from kinfolk.local_models.weighted_rows import Lesson, Lessons, LocalModel
+from kinfolk.network.data import rows_of
+from kinfolk.network.network import Network
+from kinfolk.network.site import Site
 from kinfolk.typing import Bools, Floats, Ints
 
 Model = Any  # an estimator, or a LocalModel
@@ -71,7 +71,7 @@ class FedRelax:
     recall : points on which a node repeats what it said before, for models that forget when refitted (eq 20).
     weighting : ``"average"`` as in (1); ``"literal"`` weighs every labelled point λ A_ij, as the paper's trees do.
     discrepancy : D; None for ``SquaredError()``, or ``CrossEntropy()`` if models are classifiers. Also
-        ``SquaredProbabilities()``, ``SymmetricCrossEntropy()``, or one of yours (``kinfolk.models.discrepancies``).
+        ``SquaredProbabilities()``, ``SymmetricCrossEntropy()``, or a ``Discrepancy`` of yours.
 
     >>> from sklearn.tree import DecisionTreeRegressor
     >>> from kinfolk import Network, fit, graphs

@@ -22,11 +22,11 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from kinfolk.algorithms.averaging import Averaging
-from kinfolk.algorithms.linear import relative_change
+from kinfolk.algorithms.parametric import relative_change
 from kinfolk.checks import AtLeast, InputError
-from kinfolk.node_loss import NodeLoss
-from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Reply, Turn
-from kinfolk.site import Site
+from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Reply, Turn
+from kinfolk.network.site import Site
+from kinfolk.objective.node_loss import NodeLoss
 from kinfolk.typing import Floats, Ints
 
 INITIAL = 3  # keys the draw of the first models

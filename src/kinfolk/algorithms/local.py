@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kinfolk.algorithms.linear import LinearProgram, gradient_measure, gradient_summary
-from kinfolk.losses import Squared
-from kinfolk.node_loss import NodeLoss
-from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Turn
-from kinfolk.site import Site
+from kinfolk.algorithms.parametric import LinearProgram, gradient_measure, gradient_summary
+from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Turn
+from kinfolk.network.site import Site
+from kinfolk.objective.losses import Squared
+from kinfolk.objective.node_loss import NodeLoss
 
 
 class State(NamedTuple):

@@ -25,12 +25,12 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from kinfolk.algorithms.linear import LinearProgram, relative_change, squares
+from kinfolk.algorithms.parametric import LinearProgram, relative_change, squares
 from kinfolk.checks import AtLeast, Positive
-from kinfolk.losses import Squared
-from kinfolk.node_loss import NodeLoss
-from kinfolk.program import Arrays, Inbox, Outbox, PerNode, Reply, Turn
-from kinfolk.site import Site
+from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Reply, Turn
+from kinfolk.network.site import Site
+from kinfolk.objective.losses import Squared
+from kinfolk.objective.node_loss import NodeLoss
 from kinfolk.typing import Floats
 
 

@@ -28,9 +28,9 @@ import numpy as np
 
 from kinfolk.algorithms.descent import Descent
 from kinfolk.checks import InputError, Positive
-from kinfolk.network import Network
-from kinfolk.program import Inbox, Outbox, PerNode, Turn
-from kinfolk.site import Site
+from kinfolk.engine.protocol import Inbox, Outbox, PerNode, Turn
+from kinfolk.network.network import Network
+from kinfolk.network.site import Site
 from kinfolk.typing import Floats
 
 TRIAL_STEPS = 3  # by then an optimiser that mixes nodes has shown it

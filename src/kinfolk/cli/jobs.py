@@ -16,16 +16,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-import kinfolk
 from kinfolk.checks import InputError
 from kinfolk.cli.printing import print_comparison, print_run, summary
 from kinfolk.datasets import TABLES, named_table
-from kinfolk.table import Settings, load, read_table
-from kinfolk.table.comparing import compare
-from kinfolk.table.learning import learn_prepared, prepare
-from kinfolk.table.settings import read_toml
-from kinfolk.table.stages import Prepared
-from kinfolk.table.storage import FolderJournal, check_free, save, start_over, unfinished
+from kinfolk.tables import Settings, load, read_table
+from kinfolk.tables.comparing import compare
+from kinfolk.tables.learning import learn_prepared, prepare
+from kinfolk.tables.settings import read_toml
+from kinfolk.tables.stages import Prepared
+from kinfolk.tables.storage import FolderJournal, check_free, save, start_over, unfinished
+from kinfolk.version import __version__
 
 
 def fit_table(
@@ -94,7 +94,7 @@ def _marks(prepared: Prepared) -> dict[str, str]:
     sources = [place.rpartition(":")[0] for place in (prepared.settings.model, prepared.settings.method)]
     codes = [hashlib.sha256(Path(source).read_bytes()).hexdigest() for source in sources if source.endswith(".py")]
     return {
-        "kinfolk": kinfolk.__version__,
+        "kinfolk": __version__,
         "fingerprint": prepared.fingerprint,
         "edges": prepared.kinship_mark,
         "sources": " ".join(codes),

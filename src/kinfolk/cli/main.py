@@ -96,7 +96,7 @@ def report(
 ) -> None:
     """The page of a run again."""
     with one_sentence():
-        from kinfolk.table import load
+        from kinfolk.tables import load
 
         run = load(folder, trusted=o.listed(trust) or ())
         print(run.report(out or folder / "report.html"))
@@ -192,6 +192,6 @@ def reproduce(
 @app.command()
 def version() -> None:
     """Print the version."""
-    import kinfolk
+    from kinfolk.version import __version__
 
-    print(kinfolk.__version__)
+    print(__version__)

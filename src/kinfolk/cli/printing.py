@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from kinfolk.table import TableRun
-from kinfolk.table.judging import percent
+from kinfolk.tables import TableRun
+from kinfolk.tables.judging import percent
 
 SIZES = ("B", "kB", "MB", "GB", "TB")
 

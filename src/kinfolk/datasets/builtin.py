@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas
 
-from kinfolk.graph import Graph
-from kinfolk.network import Network
+from kinfolk.network.graph import Graph
+from kinfolk.network.network import Network
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ import numpy as np
 from scipy.special import softmax
 
 from kinfolk.checks import AtLeast, Between, check_value
-from kinfolk.data import Data
-from kinfolk.graph import Graph
-from kinfolk.graphs import chain, double_star, overlap, stochastic_block
-from kinfolk.network import Network
-from kinfolk.public import PublicPoints
+from kinfolk.network.data import Data
+from kinfolk.network.graph import Graph
+from kinfolk.network.graphs import chain, double_star, overlap, stochastic_block
+from kinfolk.network.network import Network
+from kinfolk.network.public import PublicPoints
 from kinfolk.typing import Floats, Ints
 
 VALUES = (0.0, 0.5)  # of the entries of the true parameters

@@ -21,16 +21,16 @@ import pandas
 import scipy.linalg
 from sklearn.tree import DecisionTreeRegressor
 
-from kinfolk import public
 from kinfolk.algorithms import IFCA, Clustered, FedAvg, Local, Uniform
 from kinfolk.algorithms.fedrelax import FedRelax
 from kinfolk.datasets import Synthetic, mixture_regression
+from kinfolk.engine.fit import Run, Tolerance, fit
 from kinfolk.experiments.outcome import Claim, Outcome
-from kinfolk.graph import Graph
-from kinfolk.graphs import stochastic_block
-from kinfolk.models.least_squares import LinearModel, RMSprop
-from kinfolk.network import Network
-from kinfolk.run import Run, Tolerance, fit
+from kinfolk.local_models.least_squares import LinearModel, RMSprop
+from kinfolk.network import public
+from kinfolk.network.graph import Graph
+from kinfolk.network.graphs import stochastic_block
+from kinfolk.network.network import Network
 from kinfolk.typing import Floats
 
 SAMPLES, VALIDATION = 10, 100

@@ -19,12 +19,12 @@ import numpy as np
 import pandas
 
 from kinfolk.algorithms import IFCA, Clustered, FedAvg, FedGD, GTVMin, OneOf, TorchDescent
-from kinfolk.couplings import AbsoluteNorm, EuclideanNorm
 from kinfolk.datasets import Synthetic, block_regression, chain_regression, star_regression
+from kinfolk.engine.fit import Run, Tolerance, fit
 from kinfolk.experiments.outcome import Claim, Outcome
-from kinfolk.losses import Squared
-from kinfolk.recovery import guaranteed_recovery
-from kinfolk.run import Run, Tolerance, fit
+from kinfolk.objective.couplings import AbsoluteNorm, EuclideanNorm
+from kinfolk.objective.losses import Squared
+from kinfolk.theory import guaranteed_recovery
 from kinfolk.typing import Floats
 
 LAM = 1e-2  # sections VI-A

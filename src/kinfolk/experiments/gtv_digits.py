@@ -9,10 +9,10 @@ import numpy as np
 
 from kinfolk.checks import InputError
 from kinfolk.datasets import Digits
-from kinfolk.graphs import edgeless
-from kinfolk.network import Network
+from kinfolk.network.graphs import edgeless
+from kinfolk.network.network import Network
+from kinfolk.objective.torch_loss import TorchLoss
 from kinfolk.similarity import EmbeddedDivergence, nearest_kin
-from kinfolk.torch_loss import TorchLoss
 from kinfolk.typing import Floats, Ints
 
 PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))  # Table II

@@ -23,11 +23,11 @@ import numpy as np
 import pandas
 
 from kinfolk.algorithms import IFCA, FedAvg, GTVMin, PFedMe, Redrawn, TorchDescent
-from kinfolk.couplings import EuclideanNorm
 from kinfolk.datasets import load_mnist
+from kinfolk.engine.fit import fit
 from kinfolk.experiments.gtv_digits import FULL, QUICK, STEP_SIZE, STEPS, Problem, draw_problem
 from kinfolk.experiments.outcome import Claim, Outcome
-from kinfolk.run import fit
+from kinfolk.objective.couplings import EuclideanNorm
 from kinfolk.typing import Ints
 
 LAM, LAMS = 1.0, (0.0, 0.1, 1.0, 10.0)

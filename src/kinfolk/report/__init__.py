@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kinfolk.table.tablerun import TableRun
+    from kinfolk.report.facts import RunFacts
 
 
-def write_page(run: TableRun, path: Path) -> Path:
+def write_page(run: RunFacts, path: Path) -> Path:
     """Write the page: one file that works offline. It is there in full, or not at all."""
     from kinfolk.report.page import page_html
 
@@ -22,7 +22,7 @@ def write_page(run: TableRun, path: Path) -> Path:
     return path
 
 
-def notebook_html(run: TableRun) -> str:
+def notebook_html(run: RunFacts) -> str:
     """What a notebook shows: the judgement and the leaderboard."""
     from kinfolk.report.page import summary_html
 

@@ -11,12 +11,12 @@ from scipy.optimize import linear_sum_assignment
 from kinfolk.typing import Floats, Ints
 
 if TYPE_CHECKING:
-    from kinfolk.table.tablerun import LamPath, TableRun
+    from kinfolk.report.facts import PathFacts, RunFacts
 
 MOST_SHOWN = 12  # columns of a table
 
 
-def steady_groups(path: LamPath) -> Ints:
+def steady_groups(path: PathFacts) -> Ints:
     """The groups along λ (values, nodes), numbered so that a group keeps its number from one λ to the next.
 
     At the chosen λ they are as they were; from there outwards, groups that share most nodes have the same number.
@@ -63,7 +63,7 @@ class GroupTable:
         return float(np.nanmax(np.abs(self.mean), initial=0.0)) or 1.0
 
 
-def group_table(run: TableRun) -> GroupTable | None:
+def group_table(run: RunFacts) -> GroupTable | None:
     """Coefficients or feature importances of the tailored models, per group; None where models have neither."""
     found = _numbers(run)
     if found is None:
@@ -80,7 +80,7 @@ def group_table(run: TableRun) -> GroupTable | None:
     return GroupTable(kind, [names[k] for k in shown], left_out, groups, sizes, mean[:, shown], low, high)
 
 
-def _numbers(run: TableRun) -> tuple[str, list[str], Floats] | None:
+def _numbers(run: RunFacts) -> tuple[str, list[str], Floats] | None:
     """What describes the tailored models: its kind, its names, and the numbers (nodes, names)."""
     models, features = run.models.kinds["tailored"], [*map(str, run.about["features"])]
     w = getattr(models, "w", None)

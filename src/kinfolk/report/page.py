@@ -18,7 +18,7 @@ from kinfolk.report.plots import Plots
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from kinfolk.table.tablerun import TableRun
+    from kinfolk.report.facts import RunFacts
 
 VERDICTS = {"helps": "good", "no clear difference": "even", "does not help": "bad"}
 
@@ -38,17 +38,17 @@ def templates() -> jinja2.Environment:
     return made
 
 
-def page_html(run: TableRun) -> str:
+def page_html(run: RunFacts) -> str:
     """The whole page as text."""
     return templates().get_template("page.html").render(**told(run), plotly=plotly.offline.get_plotlyjs())
 
 
-def summary_html(run: TableRun) -> str:
+def summary_html(run: RunFacts) -> str:
     """The judgement and the leaderboard, for a notebook."""
     return templates().get_template("summary.html").render(**_common(run))
 
 
-def told(run: TableRun) -> dict[str, Any]:
+def told(run: RunFacts) -> dict[str, Any]:
     """All that the template needs to know."""
     return {
         **_common(run),
@@ -68,7 +68,7 @@ def told(run: TableRun) -> dict[str, Any]:
     }
 
 
-def _common(run: TableRun) -> dict[str, Any]:
+def _common(run: RunFacts) -> dict[str, Any]:
     return {
         "run": run,
         "judgement": run.judgement,
@@ -81,7 +81,7 @@ def _common(run: TableRun) -> dict[str, Any]:
     }
 
 
-def _leaderboard(run: TableRun) -> list[dict[str, Any]]:
+def _leaderboard(run: RunFacts) -> list[dict[str, Any]]:
     """The rows of the leaderboard, the best first, with the length of their bars."""
     board = run.leaderboard.sort_values("error", kind="stable")
     worst = float(board["error"].max()) or 1.0
@@ -93,7 +93,7 @@ def _leaderboard(run: TableRun) -> list[dict[str, Any]]:
     return rows
 
 
-def _figures(run: TableRun) -> dict[str, Any]:
+def _figures(run: RunFacts) -> dict[str, Any]:
     """The figures as plain values; the page gives them its own colours."""
     plots = Plots(run)
     made: dict[str, go.Figure] = {

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kinfolk.report.colours import GROUPS, SYMBOLS
+from kinfolk.report.facts import KINDS
 from kinfolk.report.groups import steady_groups
 from kinfolk.report.positions import positions
-from kinfolk.table.nodemodels import KINDS
 from kinfolk.typing import Floats
 
 if TYPE_CHECKING:
-    from kinfolk.table.tablerun import LamPath, TableRun
+    from kinfolk.report.facts import PathFacts, RunFacts
 
 STEPS = 65_534  # that a number is rounded to, over its range; the next one says that there is none
 ERRORS = ("error_alone", "error_pooled", "error_tailored", "error_final")
 
 
-def payload(run: TableRun) -> dict[str, Any]:
+def payload(run: RunFacts) -> dict[str, Any]:
     """All that the scripts of the page draw."""
     spots = positions(run)
     return {
@@ -42,7 +42,7 @@ def payload(run: TableRun) -> dict[str, Any]:
     }
 
 
-def _path(path: LamPath) -> dict[str, Any]:
+def _path(path: PathFacts) -> dict[str, Any]:
     return {
         "lams": [float(f"{lam:.4g}") for lam in path.lams],
         "chosen": int(path.chosen),

@@ -16,7 +16,7 @@ from kinfolk.report.positions import positions
 from kinfolk.typing import Floats, Ints
 
 if TYPE_CHECKING:
-    from kinfolk.table.tablerun import TableRun
+    from kinfolk.report.facts import RunFacts
 
 MANY = 1_500  # nodes; more are drawn by the graphics card
 MEASURES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -33,7 +33,7 @@ LARGEST_LOSS = 100.0  # per cent
 class Plots:
     """The figures of one run, as Plotly figures: show them in a notebook, or write them to a file."""
 
-    run: TableRun
+    run: RunFacts
 
     def network(self) -> go.Figure:
         """The nodes on a map, or where a layout puts them, coloured by group; lines join neighbours."""

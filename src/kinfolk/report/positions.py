@@ -9,18 +9,18 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
-from kinfolk.graph import Graph
-from kinfolk.table.kin import on_globe
+from kinfolk.network.graph import Graph
+from kinfolk.report.facts import on_globe
 from kinfolk.typing import Floats, Ints
 
 if TYPE_CHECKING:
-    from kinfolk.table.tablerun import TableRun
+    from kinfolk.report.facts import RunFacts
 
 MOST_SPRINGS = 1_000  # nodes; more are laid out by eigenvectors, which is quicker
 GAP = 0.25  # between components, in the size of a single node's box
 
 
-def positions(run: TableRun) -> Floats:
+def positions(run: RunFacts) -> Floats:
     """Where every node is drawn (nodes, 2): the same unit both ways."""
     if run.places is None:
         return laid_out(run.graph, run.settings.seed)

@@ -10,7 +10,7 @@ import pandas
 from markupsafe import Markup
 
 if TYPE_CHECKING:
-    from kinfolk.table.tablerun import TableRun
+    from kinfolk.report.facts import RunFacts
 
 GIVEN_EDGES = "the edges that were given"  # as kinship calls them
 ROLES = {"final": "what each node ends with", "alone": "every node alone", "pooled": "one model for all",
@@ -72,34 +72,34 @@ def size(count: Any) -> str:
     return f"{count:.0f} bytes"
 
 
-def error_name(run: TableRun) -> str:
+def error_name(run: RunFacts) -> str:
     """What the errors of the leaderboard and of nodes are."""
     return "Brier score" if run.target.classifies else "root mean squared error"
 
 
-def loss_name(run: TableRun) -> str:
+def loss_name(run: RunFacts) -> str:
     """What gains and cross-validation compare."""
     return "Brier score" if run.target.classifies else "root mean squared error"
 
 
-def gain_sentence(run: TableRun) -> str:
+def gain_sentence(run: RunFacts) -> str:
     """How a gain is counted."""
     return f"per cent less {loss_name(run)} of the tailored model on the node's own test rows"
 
 
-def same_size(run: TableRun) -> int | None:
+def same_size(run: RunFacts) -> int | None:
     """How many rows every tested node has to learn from; None if it differs."""
     sizes = run.nodes["train_rows"][run.nodes["gain"].notna()].unique()
     return int(sizes[0]) if len(sizes) == 1 else None
 
 
-def judgement(run: TableRun) -> tuple[str, str]:
+def judgement(run: RunFacts) -> tuple[str, str]:
     """The judgement as a heading and what follows."""
     heading, _, rest = run.judgement.text.partition(": ")
     return heading.removesuffix(" here"), rest[:1].upper() + rest[1:]
 
 
-def taken(run: TableRun) -> list[tuple[str, int, float]]:
+def taken(run: RunFacts) -> list[tuple[str, int, float]]:
     """What the nodes ended with: kind, count, per cent of the nodes."""
     counts = run.nodes["model"].value_counts()
     return [(ROLES[str(kind)], int(count), 100 * count / len(run.nodes)) for kind, count in counts.items()]
@@ -108,7 +108,7 @@ def taken(run: TableRun) -> list[tuple[str, int, float]]:
 # ---------------------------------------------------------------------- what was exchanged
 
 
-def exchange(run: TableRun) -> dict[str, Any]:
+def exchange(run: RunFacts) -> dict[str, Any]:
     """What a federation would have sent, in numbers and in sentences."""
     rounds, sent = int(run.about["rounds"]), float(run.history["bytes"].iloc[-1])
     messages = 2 * run.graph.edge_count
@@ -129,7 +129,7 @@ def exchange(run: TableRun) -> dict[str, Any]:
     }
 
 
-def _besides(run: TableRun) -> list[str]:
+def _besides(run: RunFacts) -> list[str]:
     """What had to leave nodes besides, for the graph and for nodes that ended with one model for all."""
     pooled = int((run.nodes["model"] == "pooled").sum())
     out = []
@@ -140,7 +140,7 @@ def _besides(run: TableRun) -> list[str]:
     return out
 
 
-def _talk(run: TableRun) -> tuple[str, list[str], list[str]]:
+def _talk(run: RunFacts) -> tuple[str, list[str], list[str]]:
     """What a node says in a round, what a neighbour can see, and what it cannot."""
     hidden = [
         "Rows: no features and no target of any node leave it for tailored models.",
@@ -171,7 +171,7 @@ def _talk(run: TableRun) -> tuple[str, list[str], list[str]]:
 # ---------------------------------------------------------------------- how to repeat it
 
 
-def command(run: TableRun) -> str:
+def command(run: RunFacts) -> str:
     """The line of the shell that repeats a run; the files are called as in the manual."""
     options = dict(run.settings.to_toml())
     words = ["kinfolk", "fit", "TABLE.csv"]
@@ -183,7 +183,7 @@ def command(run: TableRun) -> str:
     return " ".join(map(shlex.quote, [*words, "--out", "RUN"]))
 
 
-def python_lines(run: TableRun) -> str:
+def python_lines(run: RunFacts) -> str:
     """The same in Python."""
     options = [f"{name}={value!r}" for name, value in run.settings.to_toml().items()]
     if run.settings.model.startswith("given: "):

@@ -23,8 +23,8 @@ from scipy.spatial.distance import cdist
 
 from kinfolk import kernels
 from kinfolk.checks import AtLeast, InputError, Positive
-from kinfolk.data import rows_of, starts_of
-from kinfolk.network import Network
+from kinfolk.network.data import rows_of, starts_of
+from kinfolk.network.network import Network
 from kinfolk.similarity.joining import Needs
 from kinfolk.typing import Floats, Ints
 

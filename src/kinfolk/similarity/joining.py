@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Literal, Protocol
 import numpy as np
 
 from kinfolk.checks import AtLeast, InputError, Positive, check_parameters, check_value
-from kinfolk.graph import Graph
-from kinfolk.graphs import from_distances
-from kinfolk.network import Network
+from kinfolk.network.graph import Graph
+from kinfolk.network.graphs import from_distances
+from kinfolk.network.network import Network
 from kinfolk.typing import Bools, Floats, Ints
 
 Needs = Literal["numbers only", "pooled rows"]

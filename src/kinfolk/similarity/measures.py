@@ -10,11 +10,11 @@ from scipy.spatial.distance import cdist
 
 from kinfolk.algorithms.fedrelax import FedRelax
 from kinfolk.checks import AtLeast, InputError, check_parameters
-from kinfolk.graphs import as_shares
-from kinfolk.losses import Loss, Squared
-from kinfolk.models.least_squares import LinearModel
-from kinfolk.network import Network
-from kinfolk.program import Turn
+from kinfolk.engine.protocol import Turn
+from kinfolk.local_models.least_squares import LinearModel
+from kinfolk.network.graphs import as_shares
+from kinfolk.network.network import Network
+from kinfolk.objective.losses import Loss, Squared
 from kinfolk.similarity.joining import Needs, blank
 from kinfolk.typing import Bools, Floats, Ints
 

@@ -17,11 +17,11 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 
 from kinfolk import kernels
-from kinfolk.bound import solve_symmetric
 from kinfolk.checks import AtLeast, InputError, check_value
-from kinfolk.data import Data
-from kinfolk.graph import Graph
-from kinfolk.network import Network
+from kinfolk.network.data import Data
+from kinfolk.network.graph import Graph
+from kinfolk.network.network import Network
+from kinfolk.objective.local_losses import solve_symmetric
 from kinfolk.similarity.joining import Needs
 from kinfolk.typing import Bools, Floats, Ints
 

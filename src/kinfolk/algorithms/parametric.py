@@ -1,0 +1,82 @@
+"""What algorithms that learn parameters share: labels are checked, models are parameters, gradients are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kinfolk.checks import InputError
+from kinfolk.engine.protocol import Arrays, Models
+from kinfolk.network.network import Network
+from kinfolk.network.site import Site
+from kinfolk.objective.node_loss import NodeLoss
+from kinfolk.typing import Floats
+
+
+class LinearProgram:
+    """For programs with a ``loss`` and a state with parameters ``w`` (nodes, parameters)."""
+
+    loss: NodeLoss
+    needs_slope: ClassVar[bool] = False  # whether the loss must be smooth
+
+    def check(self, network: Network) -> None:
+        """Refuse a loss that the program cannot work with, and labels outside the range of the loss."""
+        if self.needs_slope and not self.loss.smooth:
+            raise InputError(
+                f"Expected a smooth loss for {type(self).__name__}, got {type(self.loss).__name__}: use GTVMin "
+                "(a large lam gives one model per component), Local, or a smooth loss such as Huber with a small delta."
+            )
+        self.loss.check_data(network.data)
+        if network.test is not None:
+            self.loss.check_data(network.test)
+
+    def models(self, site: Site, state: Any) -> Models:
+        """The parameters as models."""
+        return self.loss.models(state.w)
+
+
+def check_step_size(program: LinearProgram, step_size: float | None) -> None:
+    """A step size where the curvature of the loss has no bound from which one follows."""
+    if step_size is None and not np.isfinite(program.loss.most_curvature):
+        raise InputError(
+            f"The 'step_size' parameter of {type(program).__name__} must be a number > 0 for "
+            f"{type(program.loss).__name__}, whose curvature has no bound. Got None instead."
+        )
+
+
+def squares(values: Floats) -> Floats:
+    """‖v_i‖² of every row."""
+    return np.einsum("ij,ij->i", values, values)
+
+
+def gradient_measure(site: Site, loss: NodeLoss, w: Floats) -> Arrays:
+    """Loss and squared gradients per node, for programs that minimise a sum of local losses."""
+    bound = site.bound(loss)
+    return {
+        "loss": bound.value(w),
+        "start": squares(bound.gradient_at_start),
+        "size": squares(bound.descent(w)),
+    }
+
+
+def ratio(part: float, whole: float) -> float:
+    """part / whole; nothing is nothing, whatever the whole, and NaN stays NaN.
+
+    >>> ratio(0.0, 0.0), ratio(1.0, 4.0), ratio(1.0, 0.0)
+    (0.0, 0.25, inf)
+    """
+    if part == 0:
+        return 0.0
+    return part / whole if whole != 0 else float("inf")
+
+
+def gradient_summary(totals: Mapping[str, float]) -> dict[str, float]:
+    """Objective Σ L_i, and the size of the gradient against its size at the start."""
+    return {"objective": totals["loss"], "residual": ratio(np.sqrt(totals["size"]), np.sqrt(totals["start"]))}
+
+
+def relative_change(new: Floats, old: Floats) -> float:
+    """‖new − old‖ / ‖new‖: the residual of programs that only know how far they have moved."""
+    return ratio(float(np.linalg.norm(new - old)), float(np.linalg.norm(new)))

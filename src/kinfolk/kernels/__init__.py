@@ -1,0 +1,48 @@
+"""Compiled loops, and nothing else: the only place with numba."""
+
+from kinfolk.kernels.edges import (
+    HUGE,
+    add_flows,
+    along,
+    clip_rows,
+    difference,
+    dual_look,
+    dual_step,
+    edge_sum,
+    project_power_ball,
+    squared_distance,
+)
+from kinfolk.kernels.graph import first_fit_colours, swap_edges
+from kinfolk.kernels.kinked import prox_kinked
+from kinfolk.kernels.rows import (
+    combine_rows,
+    gram,
+    predict_rows,
+    prox_quadratic,
+    quadratic_primal_step,
+    sum_rows,
+    sum_vectors,
+)
+
+__all__ = [
+    "HUGE",
+    "add_flows",
+    "along",
+    "clip_rows",
+    "combine_rows",
+    "difference",
+    "dual_look",
+    "dual_step",
+    "edge_sum",
+    "first_fit_colours",
+    "gram",
+    "predict_rows",
+    "project_power_ball",
+    "prox_kinked",
+    "prox_quadratic",
+    "quadratic_primal_step",
+    "squared_distance",
+    "sum_rows",
+    "sum_vectors",
+    "swap_edges",
+]

@@ -1,0 +1,225 @@
+"""Compiled loops over the edges."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from kinfolk.typing import Floats, Ints
+
+REORDERED = {"reassoc", "contract", "nsz"}  # sums may be taken in any order; NaN stays NaN
+HUGE = 1e150  # a limit that is never met; times zero it is zero, unlike infinity
+
+
+@njit(cache=True)
+def difference(values: Floats, head: Ints, tail: Ints) -> Floats:
+    """values[head] − values[tail], row by row."""
+    out = np.empty((len(head), values.shape[1]))
+    for e in range(len(head)):
+        for k in range(values.shape[1]):
+            out[e, k] = values[head[e], k] - values[tail[e], k]
+    return out
+
+
+@njit(cache=True, fastmath=REORDERED)
+def squared_distance(values: Floats, head: Ints, tail: Ints) -> Floats:
+    """‖values[head] − values[tail]‖² of every edge."""
+    out = np.zeros(len(head))
+    for e in range(len(head)):
+        one, other, total = values[head[e]], values[tail[e]], 0.0
+        for k in range(values.shape[1]):
+            total += (one[k] - other[k]) ** 2
+        out[e] = total
+    return out
+
+
+@njit(cache=True)
+def along(u: Floats, sigma: Floats, change: Floats) -> Floats:
+    """u_e + σ_e change_e, without a temporary."""
+    out = np.empty_like(u)
+    for e in range(len(u)):
+        for k in range(u.shape[1]):
+            out[e, k] = u[e, k] + sigma[e] * change[e, k]
+    return out
+
+
+@njit(cache=True)
+def clip_rows(v: Floats, limit: Floats) -> Floats:
+    """Shorten every row to length at most its limit."""
+    out = np.empty_like(v)
+    for e in range(len(v)):
+        total = 0.0
+        for k in range(v.shape[1]):
+            total += v[e, k] * v[e, k]
+        length = np.sqrt(total)
+        factor = limit[e] / length if length > limit[e] else 1.0
+        for k in range(v.shape[1]):
+            out[e, k] = factor * v[e, k]
+    return out
+
+
+@njit(cache=True)
+def edge_sum(per_edge: Floats, head: Ints, tail: Ints, node_count: int) -> Floats:
+    """The sum of a number per edge over the edges of every node, edge after edge."""
+    out = np.zeros(node_count)
+    for e in range(len(per_edge)):
+        out[head[e]] += per_edge[e]
+        out[tail[e]] += per_edge[e]
+    return out
+
+
+@njit(cache=True)
+def add_flows(out: Floats, u: Floats, head: Ints, tail: Ints) -> None:
+    """Add u_e to the row of every edge's head and take it from that of its tail, edge after edge."""
+    for e in range(len(u)):
+        for k in range(u.shape[1]):
+            out[head[e], k] += u[e, k]
+            out[tail[e], k] -= u[e, k]
+
+
+# For the common couplings one pass over the edges does all. They are
+#     φ(v) = ball ‖v‖₂ + box ‖v‖₁ + bend ½‖v‖₂²,   one of the three in use, the limits of the others huge,
+# and the prox of the conjugate of λA_e φ shortens to the ball, clips to the box, or shrinks.
+
+
+@njit(cache=True, fastmath=REORDERED)
+def dual_step(
+    u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
+    shape: tuple[float, float, float], rho: float, flow: Floats,
+) -> None:  # fmt: skip
+    """u_e <- u_e + ρ (prox at u_e + σ s_e (values_head − values_tail) − u_e), added to ``flow`` at the ends.
+
+    To compute v twice is quicker than to keep it.
+    """
+    ball, box, bend = shape
+    for e in range(len(u)):
+        i, j, step, limit = head[e], tail[e], sigma * scales[e], lam * weights[e]
+        factor, wall = 1.0, box * limit
+        if bend > 0.0:
+            factor = bend * limit / (bend * limit + step)
+        elif box == HUGE:
+            square = 0.0
+            for k in range(u.shape[1]):
+                v = u[e, k] + step * (values[i, k] - values[j, k])
+                square += v * v
+            if square > (ball * limit) ** 2:
+                factor = ball * limit / np.sqrt(square)
+        for k in range(u.shape[1]):
+            v = factor * (u[e, k] + step * (values[i, k] - values[j, k]))
+            if box < HUGE:
+                v = min(max(v, -wall), wall)
+            new = u[e, k] + rho * (v - u[e, k])
+            u[e, k] = new
+            flow[i, k] += new
+            flow[j, k] -= new
+
+
+@njit(cache=True)
+def dual_look(
+    u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
+    shape: tuple[float, float, float], flow: Floats, variation: Floats, mismatch: Floats, moved: Floats,
+) -> None:  # fmt: skip
+    """What ``dual_step`` without relaxation would do, as numbers per edge and flows out of nodes; u stays."""
+    ball, box, bend = _charges(shape)
+    v = np.empty(u.shape[1])
+    for e in range(len(u)):
+        i, j, limit = head[e], tail[e], lam * weights[e]
+        v *= _dual_prox(v, u, values, e, i, j, sigma * scales[e], limit, shape)
+        cross = squared = absolute = own = move = 0.0
+        for k in range(len(v)):
+            change = values[i, k] - values[j, k]
+            cross += v[k] * change
+            squared += change * change
+            absolute += abs(change)
+            own += v[k] * v[k]
+            move += (v[k] - u[e, k]) ** 2
+            flow[i, k] += v[k]
+            flow[j, k] -= v[k]
+        moved[e] = move
+        variation[e] = limit * (ball * np.sqrt(squared) + box * absolute + bend * 0.5 * squared)
+        mismatch[e] = variation[e] - cross
+        if bend * limit > 0.0:
+            mismatch[e] += 0.5 * own / (bend * limit)
+
+
+@njit(cache=True)
+def _dual_prox(
+    v: Floats, u: Floats, values: Floats, e: int, i: int, j: int, sigma: float, limit: float,
+    shape: tuple[float, float, float],
+) -> float:  # fmt: skip
+    """The prox of the conjugate at u_e + σ (values_i − values_j) is v times the factor that is returned."""
+    ball, box, bend = shape
+    square = 0.0
+    for k in range(len(v)):
+        v[k] = u[e, k] + sigma * (values[i, k] - values[j, k])
+        square += v[k] * v[k]
+    if bend > 0.0:
+        return bend * limit / (bend * limit + sigma)
+    if square > (ball * limit) ** 2:
+        return ball * limit / np.sqrt(square)
+    if box < HUGE:
+        for k in range(len(v)):
+            v[k] = min(max(v[k], -box * limit), box * limit)
+    return 1.0
+
+
+@njit(cache=True)
+def _charges(shape: tuple[float, float, float]) -> tuple[float, float, float]:
+    """The factors of φ: a limit that is not in use charges nothing."""
+    ball, box, bend = shape
+    return (ball if ball < HUGE else 0.0, box if box < HUGE else 0.0, bend)
+
+
+@njit(cache=True)
+def project_power_ball(v: Floats, radius: Floats, q: float) -> Floats:
+    """Project every row on ‖u‖_q ≤ radius, 1 < q < ∞.
+
+    Outside the ball |u_k| + μ|u_k|^(q−1) = |v_k| with the μ > 0 that puts u on the sphere: bisection on log μ, and
+    for every entry Newton's method on a convex equation. Rows are scaled so that their largest entry is 1.
+    """
+    out = np.zeros_like(v)
+    u = np.empty(v.shape[1])
+    for e in range(len(v)):
+        largest = np.max(np.abs(v[e]))
+        if largest == 0.0 or radius[e] == 0.0:
+            continue
+        size = np.abs(v[e]) / largest
+        if _power_norm(size, q) <= radius[e] / largest:
+            out[e] = v[e]
+            continue
+        low, high = -700.0, 700.0
+        for _ in range(64):
+            middle = 0.5 * (low + high)
+            for k in range(len(u)):
+                u[k] = _shrunk(size[k], np.exp(middle), q)
+            if _power_norm(u, q) > radius[e] / largest:
+                low = middle
+            else:
+                high = middle
+        for k in range(len(u)):
+            u[k] = _shrunk(size[k], np.exp(high), q)
+        out[e] = np.sign(v[e]) * u * (radius[e] / _power_norm(u, q))
+    return out
+
+
+@njit(cache=True)
+def _power_norm(u: Floats, q: float) -> float:
+    """‖u‖_q of u ≥ 0, safe from underflow."""
+    largest = np.max(u)
+    return largest * np.sum((u / largest) ** q) ** (1.0 / q)
+
+
+@njit(cache=True)
+def _shrunk(size: float, mu: float, q: float) -> float:
+    """The root u of u + μ u^(q−1) = size; for q < 2 in the variable u^(q−1), where the equation is convex."""
+    if size == 0.0:
+        return 0.0
+    power = q - 1.0 if q >= 2.0 else 1.0 / (q - 1.0)
+    first, second = (1.0, mu) if q >= 2.0 else (mu, 1.0)
+    x = min(size / first, (size / second) ** (1.0 / power))
+    for _ in range(60):
+        step = (first * x + second * x**power - size) / (first + second * power * x ** (power - 1.0))
+        x -= step
+        if abs(step) <= 1e-15 * x:
+            break
+    return x if q >= 2.0 else x**power

@@ -1,0 +1,107 @@
+"""Compiled loops over the rows of every node."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from kinfolk.typing import Floats, Ints
+
+
+@njit(cache=True)
+def predict_rows(X: Floats, starts: Ints, w: Floats) -> Floats:
+    """x_r'w_i for every row r of every node i."""
+    z = np.empty(len(X))
+    for i in range(len(starts) - 1):
+        for r in range(starts[i], starts[i + 1]):
+            total = 0.0
+            for k in range(X.shape[1]):
+                total += X[r, k] * w[i, k]
+            z[r] = total
+    return z
+
+
+@njit(cache=True)
+def combine_rows(X: Floats, starts: Ints, factor: Floats) -> Floats:
+    """Σ_r factor_r x_r over the rows of every node: the adjoint of ``predict_rows``."""
+    out = np.zeros((len(starts) - 1, X.shape[1]))
+    for i in range(len(starts) - 1):
+        for r in range(starts[i], starts[i + 1]):
+            for k in range(X.shape[1]):
+                out[i, k] += factor[r] * X[r, k]
+    return out
+
+
+@njit(cache=True)
+def gram(X: Floats, starts: Ints, factor: Floats) -> Floats:
+    """Σ_r factor_r x_r x_r' over the rows of every node."""
+    d = X.shape[1]
+    out = np.zeros((len(starts) - 1, d, d))
+    for i in range(len(starts) - 1):
+        for r in range(starts[i], starts[i + 1]):
+            for k in range(d):
+                scaled = factor[r] * X[r, k]
+                for j in range(d):
+                    out[i, k, j] += scaled * X[r, j]
+    return out
+
+
+@njit(cache=True)
+def sum_rows(values: Floats, starts: Ints) -> Floats:
+    """Sum of the rows' values at every node, in row order."""
+    out = np.zeros(len(starts) - 1)
+    for i in range(len(starts) - 1):
+        for r in range(starts[i], starts[i + 1]):
+            out[i] += values[r]
+    return out
+
+
+@njit(cache=True)
+def sum_vectors(values: Floats, starts: Ints) -> Floats:
+    """Sum of the rows of vectors at every node, in row order."""
+    out = np.zeros((len(starts) - 1, values.shape[1]))
+    for i in range(len(starts) - 1):
+        for r in range(starts[i], starts[i + 1]):
+            for k in range(values.shape[1]):
+                out[i, k] += values[r, k]
+    return out
+
+
+@njit(cache=True)
+def prox_quadratic(v: Floats, tau: Floats, basis: Floats, eigenvalues: Floats, linear: Floats, starts: Ints) -> Floats:
+    """Minimise ½w'Hw − b'w + ‖w − v‖²/(2τ) at every node, with H = Σ_k s_k q_k q_k' and b = Σ_k b_k q_k."""
+    out = v.copy()
+    for i in range(len(starts) - 1):
+        _prox_along(out[i], v[i], tau[i], basis, eigenvalues, linear, starts[i], starts[i + 1])
+    return out
+
+
+@njit(cache=True)
+def quadratic_primal_step(
+    w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float,
+    basis: Floats, eigenvalues: Floats, linear: Floats, starts: Ints,
+) -> None:  # fmt: skip
+    """One pass over the nodes: w <- w + ρ(w_bar − w)/2, and flow <- 2 w_new − w with w_new the prox at w − τ flow."""
+    d = w.shape[1]
+    v, out = np.empty(d), np.empty(d)
+    for i in range(len(w)):
+        for k in range(d):
+            w[i, k] += 0.5 * rho * (w_bar[i, k] - w[i, k])
+            v[k] = out[k] = w[i, k] - tau[i] * flow[i, k]
+        _prox_along(out, v, tau[i], basis, eigenvalues, linear, starts[i], starts[i + 1])
+        for k in range(d):
+            flow[i, k] = 2.0 * out[k] - w[i, k]
+
+
+@njit(cache=True)
+def _prox_along(
+    out: Floats, v: Floats, tau: float, basis: Floats, eigenvalues: Floats, linear: Floats, first: int, last: int
+) -> None:
+    """Move one node's row ``out`` from v to the prox there; the node's directions are orthogonal."""
+    for q in range(first, last):
+        along = 0.0
+        for k in range(len(v)):
+            along += basis[q, k] * v[k]
+        change = tau * (linear[q] - eigenvalues[q] * along) / (1.0 + tau * eigenvalues[q])
+        for k in range(len(v)):
+            out[k] += change * basis[q, k]

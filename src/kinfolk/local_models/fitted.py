@@ -1,0 +1,57 @@
+"""The tailored models of many nodes, each of its own kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kinfolk.checks import InputError
+from kinfolk.local_models.weighted_rows import LocalModel
+from kinfolk.typing import Bools, Floats
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModels:
+    """One fitted model per node, None where nothing could be learnt."""
+
+    fitted: Any  # (nodes,)
+    kinds: list[LocalModel]  # (nodes,)
+    classes: Floats | None  # None: numbers are predicted
+
+    def __getitem__(self, node: int) -> Any:
+        """The fitted model of a node, by its number."""
+        return self.fitted[node]
+
+    def _say(self, X: Any, node: Any) -> Floats:
+        """What the models say of rows: numbers or probabilities; NaN where a node has no model."""
+        X, node = np.asarray(X, dtype=np.float64), np.asarray(node, dtype=np.int64)
+        out = np.full(len(X) if self.classes is None else (len(X), len(self.classes)), np.nan)
+        for i in np.unique(node):
+            if self.fitted[i] is not None:
+                rows = node == i
+                out[rows] = self.kinds[i].predict_nodes([self.fitted[i]], [X[rows]], self.classes)[0]
+        return out
+
+    def predict(self, X: Any, node: Any) -> Floats:
+        """What the model of its node answers to every row; NaN where the node has no model."""
+        said = self._say(X, node)
+        if self.classes is None:
+            return said
+        silent: Bools = np.isnan(said[:, 0])
+        best = self.classes[np.where(silent[:, None], 0.0, said).argmax(axis=1)]
+        return np.where(silent, np.nan, best)
+
+    def predict_proba(self, X: Any, node: Any) -> Floats:
+        """The probability of every class, shape (rows, classes)."""
+        if self.classes is None:
+            raise InputError("Expected classifiers for probabilities, got models that predict numbers: use predict.")
+        return self._say(X, node)
+
+    def error(self, X: Any, y: Any, node: Any) -> Floats:
+        """Squared error of every row, or 1 for a wrong class."""
+        predicted = self.predict(X, node)
+        if self.classes is None:
+            return (predicted - np.asarray(y)) ** 2
+        return np.where(np.isnan(predicted), np.nan, predicted != np.asarray(y))

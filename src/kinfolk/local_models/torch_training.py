@@ -1,0 +1,304 @@
+"""How modules of torch are trained: a stack of nodes in one computation, or one node after another.
+
+Parameters of the nodes are stacked along a first axis, forward and backward are mapped over it, and one optimiser moves
+the stack. That gives what every node would get alone if the module treats rows one by one and the optimiser treats
+numbers one by one; ``why_apart`` tries whether they do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.func import functional_call, vmap
+
+from kinfolk.local_models.weighted_rows import Lesson
+from kinfolk.typing import Floats
+
+MOST_NUMBERS = 2**25  # in the padded inputs of one stack
+TRIAL_STEPS = 3  # by then a module or an optimiser that mixes rows or nodes has shown it
+LOSSES: dict[str, Callable[[Any, Any], Any]] = {
+    "squared": lambda said, target: (said - target) ** 2,
+    "cross-entropy": lambda logits, target: -(target * torch.log_softmax(logits, dim=-1)).sum(dim=-1),
+    "squared probabilities": lambda logits, target: ((torch.softmax(logits, dim=-1) - target) ** 2).sum(dim=-1),
+}
+
+
+def exchanging_cross_entropy(logits: Any, target: Any) -> Any:
+    """−Σ_c target_c log q_c with q = softmax(logits), and −Σ_c q_c target_c where targets are logarithms, none > 0."""
+    log_q = torch.log_softmax(logits, dim=-1)
+    return -(target.clamp(min=0) * log_q + log_q.exp() * target.clamp(max=0)).sum(dim=-1)
+
+
+class TorchFit(NamedTuple):
+    """A trained module as arrays; ``TorchModel.module_of`` makes a module of it."""
+
+    arrays: dict[str, Any]  # parameters and buffers by name
+    memory: dict[str, Any]  # what the optimiser remembers: {"weight/exp_avg": ...}; empty if it is not kept
+    steps: int  # that the optimiser has taken since it remembers
+
+
+@dataclass
+class Pupil:
+    """A node in training: its rows, where it is, and how long its loss has not fallen."""
+
+    lesson: Lesson
+    fit: TorchFit
+    seed: int
+    best: float = math.inf
+    waited: int = 0
+    draw: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.draw = np.random.default_rng(self.seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """What there is to know for training, whichever the node.
+
+    A node minimises Σ_r weight_r ℓ(f(x_r), target_r) / Σ_r weight_r; a batch has its expectation.
+    """
+
+    module: Any  # its parameters do not matter
+    row_loss: Callable[[Any, Any], Any]
+    optimiser: Callable[[list[Any]], Any]
+    epochs: int
+    batch_size: int | None
+    patience: int | None
+    tolerance: float
+    answers: int | None  # number of classes; None: numbers are predicted
+    precision: Any  # torch.float32 or torch.float64
+
+    @property
+    def trained(self) -> list[str]:
+        """The names of the parameters that move."""
+        return [name for name, value in self.module.named_parameters() if value.requires_grad]
+
+    def say(self, arrays: Any, X: Any) -> Any:
+        """The module's output with given parameters: (rows,) or (rows, classes)."""
+        said = functional_call(self.module, arrays, (X,))
+        return said.squeeze(-1) if self.answers is None and said.ndim == 2 and said.shape[1] == 1 else said
+
+    def objective(self, moving: Any, fixed: Any, X: Any, target: Any, weight: Any) -> Any:
+        """The weighted loss of one node's rows."""
+        return (weight * self.row_loss(self.say({**moving, **fixed}, X), target)).sum()
+
+    def tensor(self, values: Any) -> Any:
+        """Numbers in the precision of the course."""
+        return torch.tensor(np.asarray(values), dtype=self.precision)
+
+
+class Stack:
+    """Some nodes on their way: one node alone as it is, several along a first axis, with rows padded at weight zero."""
+
+    def __init__(self, course: Course, pupils: Sequence[Pupil], together: bool) -> None:
+        self.course, self.pupils, self.together = course, pupils, together
+        fits = [pupil.fit for pupil in pupils]
+        moving = set(course.trained)
+        arrays = {name: self._joined([fit.arrays[name] for fit in fits]) for name in fits[0].arrays}
+        self.moving = {name: value.requires_grad_() for name, value in arrays.items() if name in moving}
+        self.fixed = {name: value for name, value in arrays.items() if name not in moving}
+        self.optimiser = course.optimiser(list(self.moving.values()))
+        self._remember(fits)
+        self.X, self.target, self.weight = (
+            course.tensor(_padded([pupil.lesson[k] for pupil in pupils])) for k in range(3)
+        )
+        self.sizes = np.array([len(pupil.lesson.weight) for pupil in pupils])
+        real = torch.tensor(np.arange(self.X.shape[1]) < self.sizes[:, None])
+        self.weight = torch.where(real, self.weight, 0.0)
+        self.weight *= torch.tensor(self.sizes)[:, None] / self.weight.sum(dim=1, keepdim=True)  # 1 in the mean
+
+    def _joined(self, values: list[Any]) -> Any:
+        """One tensor of what the nodes have each; whole numbers stay whole."""
+        tensor = torch.from_numpy(np.stack(values) if self.together else np.array(values[0]))
+        return tensor.to(self.course.precision) if tensor.is_floating_point() else tensor
+
+    def _remember(self, fits: list[TorchFit]) -> None:
+        """Give the optimiser its memory back. Numbers that it keeps for a whole tensor are equal at all nodes."""
+        for key in fits[0].memory:
+            name, entry = key.rsplit("/", 1)
+            tensor = self.moving[name]
+            by_element = fits[0].memory[key].shape == fits[0].arrays[name].shape
+            value = self._joined([fit.memory[key] for fit in fits]) if by_element else torch.tensor(fits[0].memory[key])
+            self.optimiser.state[tensor][entry] = value
+
+    def hand_back(self) -> None:
+        """Every pupil gets where it is now."""
+        arrays = {name: value.detach().numpy() for name, value in (self.moving | self.fixed).items()}
+        memory = {
+            (name, entry): torch.as_tensor(value).numpy()
+            for name, tensor in self.moving.items()
+            for entry, value in self.optimiser.state[tensor].items()
+            if is_array(value)
+        }
+        for k, pupil in enumerate(self.pupils):
+            own = {name: self._part(value, k) for name, value in arrays.items()}
+            kept = {
+                f"{name}/{entry}": self._part(value, k) if value.shape == arrays[name].shape else value.copy()
+                for (name, entry), value in memory.items()
+            }
+            pupil.fit = TorchFit(own, kept, pupil.fit.steps)
+
+    def _part(self, value: Any, k: int) -> Any:
+        """What belongs to the k-th node."""
+        return np.array(value[k] if self.together else value)
+
+    def epoch(self) -> None:
+        """Once through the rows."""
+        total, steps = np.zeros(len(self.pupils)), 0
+        for rows, X, target, weight in self._batches():
+            total += rows * self._step(X, target, weight)
+            steps += 1
+        for pupil, loss in zip(self.pupils, total / self.sizes, strict=True):
+            fell = loss < pupil.best - self.course.tolerance
+            pupil.best, pupil.waited = (loss, 0) if fell else (pupil.best, pupil.waited + 1)
+            pupil.fit = pupil.fit._replace(steps=pupil.fit.steps + steps)
+
+    def _batches(self) -> Iterator[tuple[Any, Any, Any, Any]]:
+        """Rows by batch: how many there are at each node, X, target, and weights over that number."""
+        size, length = self.course.batch_size, self.X.shape[1]
+        if size is None or size >= length:
+            yield self.sizes, self.X, self.target, self.weight / torch.tensor(self.sizes)[:, None]
+            return
+        drawn = [pupil.draw.permutation(count) for pupil, count in zip(self.pupils, self.sizes, strict=True)]
+        order = np.stack([np.pad(rows, (0, length - len(rows)), mode="edge") for rows in drawn])
+        node = np.arange(len(order))[:, None]
+        for first in range(0, length, size):
+            rows = order[:, first : first + size]
+            real = np.arange(first, first + rows.shape[1]) < self.sizes[:, None]
+            count = real.sum(axis=1)
+            weight = self.weight[node, rows] * torch.tensor(real / count[:, None], dtype=self.weight.dtype)
+            yield count, self.X[node, rows], self.target[node, rows], weight
+
+    def _step(self, X: Any, target: Any, weight: Any) -> Floats:
+        """One step of the optimiser; the loss of every node before it."""
+        before: list[Any] = []
+
+        def closure() -> Any:
+            self.optimiser.zero_grad(set_to_none=False)  # new memory costs more than zeros
+            losses = self._losses(X, target, weight)
+            losses.sum().backward()
+            before.append(losses.detach())
+            return losses.detach().sum()
+
+        self.optimiser.step(closure)
+        return before[0].numpy().astype(np.float64)
+
+    def _losses(self, X: Any, target: Any, weight: Any) -> Any:
+        """(nodes,)"""
+        if self.together:
+            return vmap(self.course.objective)(self.moving, self.fixed, X, target, weight)
+        return self.course.objective(self.moving, self.fixed, X[0], target[0], weight[0])[None]
+
+
+def is_array(value: Any) -> bool:
+    """Whether something that an optimiser remembers can be kept as an array."""
+    return torch.is_tensor(value) or isinstance(value, int | float)
+
+
+def remembers_arrays(optimiser: Callable[[list[Any]], Any]) -> bool:
+    """Whether an optimiser can be given its memory back, found by a step."""
+    tensor = torch.ones(2, 2, requires_grad=True)
+    trial = optimiser([tensor])
+
+    def closure() -> Any:
+        loss = (tensor**2).sum()
+        loss.backward()
+        return loss.detach()
+
+    trial.step(closure)
+    return all(value is None or is_array(value) for value in trial.state[tensor].values())
+
+
+def _padded(parts: list[Any]) -> Any:
+    """Arrays of different lengths as one, (parts, longest, ...); a part's first row fills it up."""
+    longest = max(map(len, parts))
+    return np.stack([np.concatenate([part, np.repeat(part[:1], longest - len(part), axis=0)]) for part in parts])
+
+
+def train(course: Course, pupils: Sequence[Pupil], together: bool) -> None:
+    """Train some nodes; those whose loss no longer falls leave."""
+    stack = Stack(course, pupils, together)
+    for _ in range(course.epochs):
+        stack.epoch()
+        if course.patience is not None and any(pupil.waited >= course.patience for pupil in stack.pupils):
+            stack.hand_back()
+            staying = [pupil for pupil in stack.pupils if pupil.waited < course.patience]
+            if not staying:
+                return
+            stack = Stack(course, staying, together)
+    stack.hand_back()
+
+
+def train_together(course: Course, pupils: Sequence[Pupil]) -> None:
+    """Train nodes stack by stack: those that take the same steps and have a similar number of rows."""
+
+    def kind(pupil: Pupil) -> tuple[int, ...]:
+        rows = len(pupil.lesson.weight)
+        batches = 1 if course.batch_size is None else math.ceil(rows / course.batch_size)
+        return bool(pupil.fit.memory), pupil.fit.steps, batches, rows.bit_length()
+
+    for _, alike in groupby(sorted(pupils, key=kind), key=kind):
+        group = list(alike)
+        largest = max(pupil.lesson.X.size for pupil in group)
+        size = max(1, MOST_NUMBERS // largest)
+        for first in range(0, len(group), size):
+            train(course, group[first : first + size], together=True)
+
+
+def train_apart(course: Course, pupils: Sequence[Pupil]) -> None:
+    """Train one node after another; whatever a module draws is keyed by its seed."""
+    for pupil in pupils:
+        with drawing_from(pupil.seed):
+            train(course, [pupil], together=False)
+
+
+@contextmanager
+def drawing_from(seed: int) -> Iterator[None]:
+    """Random numbers of torch from a seed; the generator of the process is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def as_arrays(module: Any) -> dict[str, Any]:
+    """Parameters and buffers, copied."""
+    named = [*module.named_parameters(), *module.named_buffers()]
+    return {name: value.detach().numpy().copy() for name, value in named}
+
+
+def why_apart(course: Course, start: Callable[[int], Any], features: int) -> str | None:
+    """Why nodes cannot be trained in one computation, found by trying in double precision; None if they can."""
+    module = start(0).double()
+    trial = replace(course, module=module.train(), precision=torch.float64, epochs=TRIAL_STEPS, batch_size=None)
+    trial = replace(trial, patience=None)
+    draw = np.random.default_rng(0)
+
+    def pupils() -> list[Pupil]:
+        return [Pupil(lesson, TorchFit(as_arrays(start(k).double()), {}, 0), k) for k, lesson in enumerate(lessons)]
+
+    lessons = [_random_lesson(draw, rows, features, course.answers) for rows in (3, 5)]
+    joint, apart = pupils(), pupils()
+    train_apart(trial, apart)
+    try:
+        train(trial, joint, together=True)
+    except Exception as error:  # whatever vmap cannot map
+        return (str(error).strip() or type(error).__name__).splitlines()[0]
+    same = all(
+        np.allclose(one.fit.arrays[name], other.fit.arrays[name], rtol=1e-8, atol=1e-10)
+        for one, other in zip(joint, apart, strict=True)
+        for name in one.fit.arrays
+    )
+    return None if same else "its output for a row depends on other rows, or its optimiser mixes nodes"
+
+
+def _random_lesson(draw: np.random.Generator, rows: int, features: int, answers: int | None) -> Lesson:
+    target = draw.normal(size=rows) if answers is None else draw.dirichlet(np.ones(answers), size=rows)
+    return Lesson(draw.normal(size=(rows, features)), target, draw.uniform(0.5, 1.5, rows))

@@ -1,0 +1,136 @@
+"""Lessons: what nodes learn from in a round of FedRelax. Their own rows, and rows that their neighbours have labelled.
+
+A model for FedRelax is anything that follows scikit-learn, or a ``LocalModel``: one that fits all its nodes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from kinfolk.network.site import Site
+from kinfolk.typing import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from kinfolk.local_models.discrepancies import Discrepancy
+
+
+class Lesson(NamedTuple):
+    """A weighted data set of one node."""
+
+    X: Floats  # (rows, features)
+    target: Floats  # (rows,), or (rows, classes): the probability of each
+    weight: Floats  # (rows,)
+
+
+@dataclass(frozen=True, eq=False)
+class Lessons:
+    """What some nodes of a site learn from: own rows count 1 each, rows labelled by neighbour j count rate_i A_ij."""
+
+    site: Site
+    nodes: Ints  # (learners,) local numbers of those who learn
+    target: Floats  # (own rows,) or (own rows, classes)
+    said: Floats  # (own + foreign, points) or (own + foreign, points, classes); NaN: has said nothing
+    rate: Floats  # (own,)
+    before: Any  # (own,) the models fitted last, None where there is none
+    seed: Callable[[int], int]  # of an own node, for models that draw
+    recalled: Sequence[Lesson | None]  # (own,) rows that keep up what the node knew, or None
+    discrepancy: Discrepancy  # how neighbours' labels become rows
+
+    @property
+    def public(self) -> Floats:
+        """The public points: (points, features), or (own + foreign, points, features)."""
+        assert self.site.public is not None
+        return self.site.public
+
+    @property
+    def merging(self) -> bool:
+        """Whether the labels of a point may be merged, if that makes no difference to the model."""
+        return self.public.ndim == 2 and self.discrepancy.merges
+
+    @cached_property
+    def speaks(self) -> Bools:
+        """(own + foreign,) who has labelled its points."""
+        heard: Bools = np.isfinite(self.said.reshape(len(self.said), -1))
+        return heard.all(axis=1).astype(bool)
+
+    @cached_property
+    def heard_weight(self) -> Floats:
+        """(own,) Σ_j A_ij over the neighbours that have labelled points."""
+        return self.neighbour_sum(self.speaks.astype(np.float64)[:, None])[:, 0]
+
+    @cached_property
+    def mean_label(self) -> Floats:
+        """(own, points) or (own, points, classes): the mean of the neighbours' labels, weighted with A_ij."""
+        total = self.neighbour_sum(np.where(np.isnan(self.said), 0.0, self.said))
+        weight = self.heard_weight.reshape(-1, *[1] * (total.ndim - 1))
+        return np.divide(total, weight, out=np.zeros_like(total), where=weight > 0)
+
+    def neighbour_sum(self, values: Floats) -> Floats:
+        """Σ_j A_ij of values by local number, per own node."""
+        own = self.site.node_count
+        return self.site.neighbour_sum(values[:own], values[own:])
+
+    def teachers(self, node: int) -> tuple[Ints, Floats]:
+        """The neighbours of an own node that have labelled points, and A_ij."""
+        adjacency = self.site.adjacency
+        part = slice(adjacency.indptr[node], adjacency.indptr[node + 1])
+        neighbours, weights = adjacency.indices[part], adjacency.data[part]
+        speaks = self.speaks[neighbours]
+        return neighbours[speaks], weights[speaks]
+
+    def lesson(self, node: int, merged: bool) -> Lesson:
+        """The weighted rows of one own node; ``merged``: the labels of a common point become one row."""
+        data = self.site.data
+        rows = slice(data.starts[node], data.starts[node + 1])
+        own = Lesson(data.X[rows], self.target[rows], np.ones(rows.stop - rows.start))
+        recalled = self.recalled[node]
+        parts = [own, *([] if recalled is None else [recalled]), *self._taught(node, merged)]
+        kept = [part for part in parts if len(part.weight)]
+        return Lesson(*(np.concatenate([part[k] for part in kept]) for k in range(3))) if kept else own
+
+    def _taught(self, node: int, merged: bool) -> list[Lesson]:
+        """The rows that neighbours have labelled."""
+        rate, points = self.rate[node], self.said.shape[1]
+        if rate == 0 or self.heard_weight[node] == 0:
+            return []
+        if merged:
+            weight = np.full(points, rate * self.heard_weight[node])
+            return [self.discrepancy.rows(Lesson(self.public, self.mean_label[node], weight))]
+        neighbours, weights = self.teachers(node)
+        sets = self.public if self.public.ndim == 3 else [self.public] * len(self.said)
+        return [
+            self.discrepancy.rows(Lesson(sets[j], self.said[j], np.full(points, rate * weight)))
+            for j, weight in zip(neighbours, weights, strict=True)
+        ]
+
+
+@runtime_checkable
+class LocalModel(Protocol):
+    """A model that fits all its nodes at once. An estimator of scikit-learn needs none of this."""
+
+    @property
+    def classifies(self) -> bool:
+        """Whether it says probabilities of classes."""
+
+    @property
+    def merges(self) -> bool:
+        """Whether merging the labels of a common point into one weighted row gives the same fit."""
+
+    def check(self) -> None:
+        """Refuse what cannot learn from weighted rows."""
+
+    def learns(self, discrepancy: Discrepancy) -> bool:
+        """Whether a fit to the rows of a discrepancy is known, or left to the model, to minimise it."""
+
+    def fit_nodes(self, lessons: Lessons) -> list[Any]:
+        """A fitted model for each of ``lessons.nodes``; None where there is nothing to learn from."""
+
+    def predict_nodes(
+        self, fitted: Sequence[Any], X: Sequence[Floats], classes: Floats | None
+    ) -> Sequence[Floats] | Floats:
+        """What each fitted model says of its rows: (rows,), or (rows, classes) in the order of ``classes``."""

@@ -1,5 +1,0 @@
-"""Models: what a node ends up with."""
-
-from kinfolk.models.linear import LinearModels
-
-__all__ = ["LinearModels"]

@@ -1,0 +1,9 @@
+"""Who sees what: a graph, the data of its nodes, and the sites that hold them."""
+
+from kinfolk.network.data import Data
+from kinfolk.network.graph import Graph
+from kinfolk.network.network import Network
+from kinfolk.network.public import PublicPoints
+from kinfolk.network.site import Site
+
+__all__ = ["Data", "Graph", "Network", "PublicPoints", "Site"]

@@ -1,0 +1,1 @@
+"""What is minimised: losses, couplings, and the local losses of nodes that follow from them."""

@@ -1,0 +1,522 @@
+"""A loss bound to the data of some nodes: L_i and all that follows from it, derived once for every loss.
+
+    L_i(w) = c_i Σ_r ℓ(x_r'w, y_r) + (ridge / 2) ‖w without intercept‖²,    c_i = 1 (sum) or 1 / m_i (mean)
+
+A node without data has L_i = 0, ridge included. Nobody else needs to know how predictions follow from parameters:
+``predict`` is that map, ``combine`` its adjoint, and a bound loss may replace both (see ``BoundPoints``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from kinfolk import kernels
+from kinfolk.network.data import Data, rows_of, starts_of
+from kinfolk.objective.node_loss import BoundNodeLoss
+from kinfolk.typing import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from kinfolk.objective.losses import Kinked, Loss
+
+NEWTON_STEPS = 100
+NEWTON_ACCURACY = 1e-13
+PROXIMAL_STEPS = 30
+MINIMUM_ACCURACY = 1e-12
+WELL_CONDITIONED = 1e5  # up to which an inverse and a pseudo-inverse are alike to 1e-11
+
+
+@dataclass(frozen=True, eq=False)
+class BoundLoss(BoundNodeLoss):
+    """The local losses L_i of some nodes, for any twice differentiable scalar loss.
+
+    What is said "of every row" has the shape of the labels ``y``.
+    """
+
+    loss: Loss
+    X: Floats  # (rows, parameters), a column of ones last if there is an intercept
+    y: Floats  # (rows,), or (rows, parameters) where rows are points
+    starts: Ints  # (nodes + 1,)
+    scale: Floats  # c_i, to go with y
+    ridge: Floats  # (nodes, parameters)
+
+    @classmethod
+    def of(cls, loss: Loss, data: Data) -> Self:
+        """Bind ``loss`` to ``data``."""
+        scale = np.ones(len(data.y)) if loss.reduction == "sum" else 1.0 / data.sizes[data.owner]
+        target = loss.target(data.X, data.y)
+        penalised = np.r_[np.ones(data.feature_count), np.zeros(int(loss.intercept))]
+        ridge = loss.ridge * np.outer(data.sizes > 0, penalised)
+        X = np.hstack([data.X, np.ones((len(data.X), 1))]) if loss.intercept else np.ascontiguousarray(data.X)
+        return cls(loss, X, target, data.starts, scale.reshape(-1, *[1] * (target.ndim - 1)), ridge)
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes."""
+        return len(self.starts) - 1
+
+    @property
+    def width(self) -> int:
+        """Number of parameters of a node's model."""
+        return self.X.shape[1]
+
+    @cached_property
+    def has_data(self) -> Bools:
+        """Whether a node has samples."""
+        return np.diff(self.starts) > 0
+
+    @cached_property
+    def owner(self) -> Ints:
+        """The node of every row."""
+        return np.repeat(np.arange(self.node_count), np.diff(self.starts))
+
+    # ------------------------------------------------------------------ from parameters to predictions, and back
+
+    def predict(self, w: Floats) -> Floats:
+        """x_r'w_i of every row."""
+        return kernels.predict_rows(self.X, self.starts, np.ascontiguousarray(w))
+
+    def combine(self, dual: Floats) -> Floats:
+        """Σ_r dual_r x_r of every node: the adjoint of ``predict``."""
+        return kernels.combine_rows(self.X, self.starts, dual)
+
+    def gram(self, factor: Floats) -> Floats:
+        """Σ_r factor_r x_r x_r' of every node."""
+        return kernels.gram(self.X, self.starts, factor)
+
+    def gram_diagonal(self, factor: Floats) -> Floats:
+        """The diagonal of ``gram``, without the rest."""
+        return kernels.combine_rows(self.X**2, self.starts, factor)
+
+    def sum_rows(self, values: Floats) -> Floats:
+        """The sum over the rows of every node."""
+        return kernels.sum_rows(values, self.starts)
+
+    def times(self, dual: Floats, factor: Floats) -> Floats:
+        """Dual variables of every row times a factor for every node."""
+        return dual * factor[self.owner].reshape(-1, *[1] * (dual.ndim - 1))
+
+    # ------------------------------------------------------------------ value and derivatives
+
+    def value(self, w: Floats) -> Floats:
+        """L_i(w_i) of every node."""
+        rows = self.scale * self.loss.value(self.predict(w), self.y)
+        return self.sum_rows(rows) + 0.5 * (self.ridge * w**2).sum(axis=1)
+
+    def dual(self, w: Floats) -> Floats:
+        """c_i ℓ'(x_r'w_i, y_r) of every row: the dual variables that belong to w."""
+        return self.scale * self.loss.slope(self.predict(w), self.y)
+
+    def gradient(self, w: Floats) -> Floats:
+        """∇L_i(w_i)."""
+        return self.combine(self.dual(w)) + self.ridge * w
+
+    def descent(self, w: Floats) -> Floats:
+        """A vector for every node that vanishes only where w_i minimises L_i: the gradient."""
+        return self.gradient(w)
+
+    @cached_property
+    def gradient_at_zero(self) -> Floats:
+        """∇L_i(0): the scale against which gradients are judged."""
+        return self.gradient(np.zeros((self.node_count, self.width)))
+
+    @property
+    def gradient_at_start(self) -> Floats:
+        """∇L_i(0): linear models begin at zero."""
+        return self.gradient_at_zero
+
+    def hessian(self, w: Floats) -> Floats:
+        """∇²L_i(w_i), shape (nodes, parameters, parameters)."""
+        bend = self.scale * self.loss.curvature(self.predict(w), self.y)
+        return self.gram(bend) + self.ridge[:, :, None] * np.eye(self.width)
+
+    def conjugate(self, dual: Floats) -> Floats:
+        """Σ_r c_i ℓ*(dual_r / c_i, y_r) of every node; +∞ outside the domain."""
+        rows = self.scale * self.loss.conjugate(dual / self.scale, self.y)
+        return self.sum_rows(rows)
+
+    @cached_property
+    def typical_curvature(self) -> Floats:
+        """c_i ℓ'' of every row where the solution is expected."""
+        return self.scale * self.loss.typical_curvature(self.y)
+
+    def elasticity(self, w: Floats, dual: Floats) -> Floats:
+        """How the dual variables of every row answer to a change of its prediction at w; never quite zero."""
+        return np.maximum(self.scale * self.loss.curvature(self.predict(w), self.y), 1e-6 * self.typical_curvature)
+
+    @cached_property
+    def trace(self) -> Floats:
+        """About tr ∇²L_i where the solution is expected; exact for the squared loss."""
+        return (self.gram_diagonal(self.typical_curvature) + self.ridge).sum(axis=1)
+
+    @cached_property
+    def smoothness(self) -> Floats:
+        """A Lipschitz constant of ∇L_i."""
+        bend = self.scale * self.loss.most_curvature
+        whole = self.gram(bend) + self.ridge[:, :, None] * np.eye(self.width)
+        return np.linalg.eigvalsh(whole)[:, -1].astype(np.float64)
+
+    def reach(self, height: float, spread: Floats, group: Ints, group_count: int) -> Floats:
+        """How long the parameters at the root of a group can be if Σ L_i ≤ height and w_i is within spread_i of them.
+
+        ℓ(z, y) ≤ height / c bounds the predictions, and so the parameters in all directions in which a row of the
+        group has a part; in the others only a ridge term does, and without one they are left out. ∞ if unbounded.
+        """
+        by_ridge = np.sqrt(2.0 * height / self.loss.ridge) if self.loss.ridge > 0 else 0.0
+        if self.loss.ridge > 0 and not self.loss.intercept:
+            return np.full(group_count, by_ridge)
+        if self.loss.intercept:  # along such a direction the intercept makes up for the features
+            by_ridge *= 1.0 + float(np.linalg.norm(self.X, axis=1).max())
+        at_root = self.loss.reach(height / self.scale, self.y) + np.linalg.norm(self.X, axis=1) * spread[self.owner]
+        size = np.sqrt(np.bincount(group[self.owner], at_root**2, minlength=group_count))
+        return np.where(size > 0, size / self._least_stretch(group, group_count), 0.0) + by_ridge
+
+    def _least_stretch(self, group: Ints, group_count: int) -> Floats:
+        """A lower bound on ‖X_g w‖ / ‖w‖ for w in the span of the rows X_g of each group."""
+        pooled = self.pool(group, group_count)
+        columns = np.linalg.norm(pooled.X, axis=0)
+        columns[columns == 0] = 1.0
+        spectrum = Spectrum.of_rows(pooled.X / columns, pooled.starts, np.zeros((group_count, self.width)))
+        positive = np.where(spectrum.eigenvalues > 0, np.sqrt(spectrum.eigenvalues), np.inf)
+        smallest = np.full(group_count, np.inf)
+        np.minimum.at(smallest, np.repeat(np.arange(group_count), np.diff(spectrum.starts)), positive)
+        return smallest * columns.min()
+
+    # ------------------------------------------------------------------ minimisers
+
+    def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
+        """argmin_w L_i(w) + ‖w − v_i‖² / (2 τ_i), by Newton's method from ``start``."""
+        out = v.copy()
+        out[self.has_data] = self._informed._newton(
+            (v if start is None else start)[self.has_data], v[self.has_data], 1.0 / tau[self.has_data]
+        )
+        return out
+
+    def prox_with_dual(self, v: Floats, tau: Floats, start: Floats | None = None) -> tuple[Floats, Floats]:
+        """The prox, and the dual variables that belong to it."""
+        w = self.prox(v, tau, start)
+        return w, self.dual(w)
+
+    def prox_by_gradient(self, v: Floats, tau: Floats, accuracy: float, start: Floats) -> Floats:
+        """The prox up to an error of ``accuracy`` at every node, by gradient steps from ``start``.
+
+        The objective is strongly convex with 1/τ_i, so its gradient g bounds the error: ‖w − prox‖ ≤ τ_i ‖g‖.
+        """
+        w, left = start.copy(), np.arange(self.node_count)
+        step = 1.0 / (self.smoothness + 1.0 / tau)
+        while len(left):
+            part = self if len(left) == self.node_count else self.take(left)
+            slope = part.gradient(w[left]) + (w[left] - v[left]) / tau[left, None]
+            rough = tau[left] * np.linalg.norm(slope, axis=1) > accuracy
+            left, slope = left[rough], slope[rough]
+            w[left] -= step[left, None] * slope
+        return w
+
+    def minimise(self) -> Floats:
+        """A minimiser of every L_i; zero at nodes without data.
+
+        By the proximal point method with a weakening pull, since the Hessian may vanish. Where L_i has no minimiser
+        (separable classes without ridge) it ends where the gradient has all but vanished.
+        """
+        out = np.zeros((self.node_count, self.width))
+        inside = self._informed
+        w, pull = out[self.has_data], 1e-2 * inside.trace + np.finfo(float).tiny
+        for _ in range(PROXIMAL_STEPS):
+            w = inside._newton(w, w, pull)
+            slope = np.linalg.norm(inside.gradient(w), axis=1)
+            if (slope <= MINIMUM_ACCURACY * np.linalg.norm(inside.gradient_at_zero, axis=1)).all():
+                break
+            pull = np.maximum(pull / 10, 1e-9 * inside.trace + np.finfo(float).tiny)
+        out[self.has_data] = w
+        return out
+
+    @cached_property
+    def _informed(self) -> Self:
+        return self.take(np.flatnonzero(self.has_data))
+
+    def _newton(self, w: Floats, anchor: Floats, pull: Floats) -> Floats:
+        """Minimise L_i(w) + pull_i ‖w − anchor_i‖² / 2 at every node by damped Newton steps."""
+        w = w.copy()
+        resting = np.linalg.norm(self.gradient_at_zero, axis=1) + pull * np.linalg.norm(anchor, axis=1)
+        left = np.arange(self.node_count)
+        for _ in range(NEWTON_STEPS):
+            part = self if len(left) == self.node_count else self.take(left)
+            before = w[left]
+            w[left], slope = part._newton_step(before, anchor[left], pull[left])
+            rough = np.linalg.norm(slope, axis=1) > NEWTON_ACCURACY * resting[left]
+            left = left[rough & (w[left] != before).any(axis=1)]  # rounding may end it early
+            if not len(left):
+                break
+        return w
+
+    def _newton_step(self, w: Floats, anchor: Floats, pull: Floats) -> tuple[Floats, Floats]:
+        """One damped Newton step; also the gradient where it started."""
+
+        def height(at: Floats) -> Floats:
+            return self.value(at) + 0.5 * pull * ((at - anchor) ** 2).sum(axis=1)
+
+        slope = self.gradient(w) + pull[:, None] * (w - anchor)
+        bend = self.hessian(w) + pull[:, None, None] * np.eye(self.width)
+        step = -np.linalg.solve(bend, slope[:, :, None])[:, :, 0]
+        before, descent = height(w), (slope * step).sum(axis=1)
+        damping = np.ones(self.node_count)
+        for _ in range(40):
+            # Rounding may hide the last descent: a step that changes nothing measurable is accepted.
+            short = height(w + damping[:, None] * step) > before + 1e-4 * damping * descent + 1e-14 * abs(before)
+            if not short.any():
+                break
+            damping[short] /= 2
+        return w + damping[:, None] * step, slope
+
+    # ------------------------------------------------------------------ parts and sums
+
+    def take(self, nodes: Ints) -> Self:
+        """The local losses of some nodes."""
+        rows = rows_of(self.starts, nodes)
+        return type(self)(
+            self.loss, self.X[rows], self.y[rows], starts_of(self.starts, nodes), self.scale[rows], self.ridge[nodes]
+        )
+
+    def pool(self, group: Ints, group_count: int) -> Self:
+        """The sums of the local losses of each group, as if a group were one node."""
+        owner = group[self.owner]
+        order = np.argsort(owner, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=group_count))]).astype(np.int64)
+        ridge = np.zeros((group_count, self.width))
+        np.add.at(ridge, group, self.ridge)
+        return type(self)(self.loss, self.X[order], self.y[order], starts, self.scale[order], ridge)
+
+
+def solve_symmetric(matrices: Floats, rows: Floats) -> Floats:
+    """The solutions x of M x = b for positive semi-definite M, of least norm after scaling M to a unit diagonal.
+
+    >>> solve_symmetric(np.array([[[4.0, 0.0], [0.0, 0.0]]]), np.array([[2.0, 0.0]]))
+    array([[0.5, 0. ]])
+    """
+    return (invert_symmetric(matrices) @ rows[:, :, None])[:, :, 0]
+
+
+def invert_symmetric(matrices: Floats) -> Floats:
+    """The inverses with which ``solve_symmetric`` solves."""
+    diagonal = np.einsum("nkk->nk", matrices)
+    scale = np.where(diagonal > 0, 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
+    inverse = _inverses(scale[:, :, None] * matrices * scale[:, None, :])
+    return scale[:, :, None] * inverse * scale[:, None, :]
+
+
+def _inverses(matrices: Floats) -> Floats:
+    """Inverses of symmetric matrices that are far from singular, at a tenth of the time; of others, pseudo-inverses."""
+    try:
+        inverses = np.asarray(np.linalg.inv(matrices), dtype=np.float64)
+    except np.linalg.LinAlgError:  # one of them is singular
+        return np.asarray(np.linalg.pinv(matrices, hermitian=True), dtype=np.float64)
+    condition = np.linalg.norm(matrices, axis=(1, 2)) * np.linalg.norm(inverses, axis=(1, 2))
+    near_singular = ~(condition < WELL_CONDITIONED)
+    inverses[near_singular] = np.linalg.pinv(matrices[near_singular], hermitian=True)
+    return inverses
+
+
+@dataclass(frozen=True, eq=False)
+class BoundQuadratic(BoundLoss):
+    """Local losses that are quadratic: one decomposition per node serves the prox of every step size."""
+
+    @cached_property
+    def _spectrum(self) -> Spectrum:
+        linear = -self.combine(self.scale * self.loss.slope(np.zeros(len(self.y)), self.y))
+        if self.ridge.any():
+            return Spectrum.of_matrices(self.hessian(np.zeros((self.node_count, self.width))), linear, self.has_data)
+        return Spectrum.of_rows(np.sqrt(self.scale * self.loss.most_curvature)[:, None] * self.X, self.starts, linear)
+
+    def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
+        """argmin_w L_i(w) + ‖w − v_i‖² / (2 τ_i), in closed form."""
+        q = self._spectrum
+        return kernels.prox_quadratic(np.ascontiguousarray(v), tau, q.basis, q.eigenvalues, q.linear, q.starts)
+
+    def primal_step(self, w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float) -> Floats:
+        """As for every loss, in one pass; ``flow`` is overwritten with what is returned."""
+        q = self._spectrum
+        kernels.quadratic_primal_step(w, w_bar, flow, tau, rho, q.basis, q.eigenvalues, q.linear, q.starts)
+        return flow
+
+    def minimise(self) -> Floats:
+        """The minimiser of least norm of every L_i; zero at nodes without data."""
+        q = self._spectrum
+        along = np.divide(q.linear, q.eigenvalues, out=np.zeros_like(q.linear), where=q.eigenvalues > 0)
+        return kernels.combine_rows(q.basis, q.starts, along)
+
+    def take(self, nodes: Ints) -> Self:
+        """The local losses of some nodes; the decomposition is handed on, not made anew."""
+        part = super().take(nodes)
+        part.__dict__["_spectrum"] = self._spectrum.take(nodes)
+        return part
+
+
+@dataclass(frozen=True, eq=False)
+class BoundPoints(BoundQuadratic):
+    """Local losses that compare the parameters themselves with every row: the prediction for a row is w_i.
+
+    As if X were an identity for each row; nothing of the kind is stored, and the prox takes one pass.
+    """
+
+    def predict(self, w: Floats) -> Floats:
+        """w_i of every row."""
+        return w[self.owner]
+
+    def combine(self, dual: Floats) -> Floats:
+        """Σ_r dual_r of every node."""
+        return kernels.sum_vectors(np.ascontiguousarray(dual), self.starts)
+
+    def gram(self, factor: Floats) -> Floats:
+        """A diagonal matrix for every node."""
+        return self.gram_diagonal(factor)[:, :, None] * np.eye(self.width)
+
+    def gram_diagonal(self, factor: Floats) -> Floats:
+        """Σ_r factor_r of every node."""
+        return self.combine(np.broadcast_to(factor, self.y.shape))
+
+    def sum_rows(self, values: Floats) -> Floats:
+        """The sum over the rows of every node and their entries."""
+        return super().sum_rows(values.sum(axis=1))
+
+    @cached_property
+    def _bend(self) -> Floats:
+        return self.gram_diagonal(self.scale * self.loss.most_curvature) + self.ridge
+
+    @cached_property
+    def smoothness(self) -> Floats:
+        """The curvature of L_i, the same in all directions."""
+        return self._bend.max(axis=1)
+
+    def reach(self, height: float, spread: Floats, group: Ints, group_count: int) -> Floats:
+        """‖w_i‖ ≤ ‖x_r‖ + √(height / c) for every row, and the root is within spread_i of w_i."""
+        from_rows = np.linalg.norm(self.y, axis=1) + np.sqrt(height / self.scale[:, 0]) + spread[self.owner]
+        out = np.full(group_count, np.inf)
+        np.minimum.at(out, group[self.owner], from_rows)
+        return np.where(np.isin(np.arange(group_count), group[self.owner]), out, 0.0)
+
+    def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
+        """(v_i + τ_i b_i) / (1 + τ_i h_i) for L_i(w) = ½ h_i ‖w‖² − b_i'w + constant."""
+        return (v - tau[:, None] * self.gradient_at_zero) / (1.0 + tau[:, None] * self._bend)
+
+    def primal_step(self, w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float) -> Floats:
+        """As for every loss."""
+        return BoundLoss.primal_step(self, w, w_bar, flow, tau, rho)
+
+    def minimise(self) -> Floats:
+        """The mean of the rows of every node, shrunk by the ridge term; zero at nodes without data."""
+        return np.divide(-self.gradient_at_zero, self._bend, out=np.zeros_like(self._bend), where=self._bend > 0)
+
+    def take(self, nodes: Ints) -> Self:
+        """The local losses of some nodes."""
+        return BoundLoss.take(self, nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class BoundKinked(BoundLoss):
+    """Local losses of a scalar loss with a kink: convex, but not smooth.
+
+    L_i has no gradient on a kink, so its subgradients come from the prox: what it finds has dual variables β_r in
+    c ∂ℓ(z_r), and Xᵀβ is a subgradient there.
+    """
+
+    loss: Kinked
+
+    @cached_property
+    def _kinks(self) -> tuple[Floats, Floats, Floats]:
+        """Where every row has its kink, and the least and largest dual variable there."""
+        low, high = self.loss.slopes(self.y)
+        return np.asarray(self.loss.kink(self.y), dtype=np.float64), self.scale * low, self.scale * high
+
+    @cached_property
+    def typical_curvature(self) -> Floats:
+        """The jump of the slope over how far predictions of the node are expected to lie apart: as its kinks do."""
+        kink, low, high = self._kinks
+        apart = np.sqrt(self.sum_rows(kink**2) / np.maximum(np.diff(self.starts), 1))[self.owner]
+        return (high - low) / np.where(apart > 0, apart, 1.0)
+
+    def elasticity(self, w: Floats, dual: Floats) -> Floats:
+        """Large where a dual variable has room to either side, little where it sits on a border."""
+        _, low, high = self._kinks
+        room = np.clip(4.0 * (dual - low) * (high - dual) / (high - low) ** 2, 1e-6, 1.0)
+        return room * self.typical_curvature
+
+    def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
+        """argmin_w L_i(w) + ‖w − v_i‖² / (2 τ_i), exactly; quick where ``start`` is on the same kinks."""
+        return self.prox_with_dual(v, tau, start)[0]
+
+    def prox_with_dual(self, v: Floats, tau: Floats, start: Floats | None = None) -> tuple[Floats, Floats]:
+        """The prox, and dual variables with w = v − τ (Xᵀβ + ridge w)."""
+        bend = 1.0 + tau[:, None] * self.ridge
+        kink, low, high = self._kinks
+        w, dual = kernels.prox_kinked(
+            self.X, self.starts, kink, low, high, v / bend, bend / tau[:, None], v if start is None else start
+        )
+        return w, dual
+
+    def descent(self, w: Floats) -> Floats:
+        """(w − prox(w)) / τ: a subgradient at the prox, which is elsewhere unless w_i minimises L_i."""
+        tau = self._step
+        return (w - self.prox(w, tau, w)) / tau[:, None]
+
+    @cached_property
+    def _step(self) -> Floats:
+        return 1.0 / np.where(self.trace > 0, self.trace / self.width, 1.0)
+
+    def minimise(self) -> Floats:
+        """A minimiser of every L_i; zero at nodes without data.
+
+        By the proximal point method. L_i is piecewise linear, or that and a ridge term, so steps that grow reach a
+        minimiser exactly; rounding grows with them, and a few shorter ones take it back.
+        """
+        w = np.zeros((self.node_count, self.width))
+        for power in (*range(13), 8, 4, 0):
+            w = self.prox(w, 4.0**power * self._step)
+        return w
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Eigenvectors and eigenvalues of every node's Hessian, and its linear term along them."""
+
+    basis: Floats  # (directions, parameters)
+    eigenvalues: Floats  # (directions,)
+    linear: Floats  # (directions,) b'q
+    starts: Ints  # (nodes + 1,)
+
+    @classmethod
+    def of_rows(cls, rows: Floats, starts: Ints, linear: Floats) -> Spectrum:
+        """From H_i = (rows of i)'(rows of i), by one thin SVD per node; nodes of equal size go together."""
+        sizes, width = np.diff(starts), rows.shape[1]
+        rank_starts = np.concatenate([[0], np.cumsum(np.minimum(sizes, width))]).astype(np.int64)
+        basis, values = np.empty((rank_starts[-1], width)), np.empty(rank_starts[-1])
+        for size in np.unique(sizes[sizes > 0]):
+            nodes = np.flatnonzero(sizes == size)
+            block = rows[rows_of(starts, nodes)].reshape(len(nodes), size, width)
+            _, s, vt = np.linalg.svd(block, full_matrices=False)
+            s[s <= s[:, :1] * max(size, width) * np.finfo(float).eps] = 0.0
+            where = rows_of(rank_starts, nodes)
+            basis[where], values[where] = vt.reshape(-1, width), s.reshape(-1) ** 2
+        return cls._along(basis, values, linear, rank_starts)
+
+    @classmethod
+    def of_matrices(cls, hessians: Floats, linear: Floats, has_data: Bools) -> Spectrum:
+        """From the Hessians themselves, at the nodes that have data."""
+        width = hessians.shape[1]
+        values, vectors = np.linalg.eigh(hessians[has_data])
+        values[values <= values[:, -1:] * width * np.finfo(float).eps] = 0.0
+        basis = np.ascontiguousarray(vectors.transpose(0, 2, 1)).reshape(-1, width)
+        starts = np.concatenate([[0], np.cumsum(width * has_data)]).astype(np.int64)
+        return cls._along(basis, values.reshape(-1), linear, starts)
+
+    @classmethod
+    def _along(cls, basis: Floats, values: Floats, linear: Floats, starts: Ints) -> Spectrum:
+        along = kernels.predict_rows(basis, starts, linear)
+        return cls(basis, values, np.where(values > 0, along, 0.0), starts)
+
+    def take(self, nodes: Ints) -> Spectrum:
+        """The part of some nodes."""
+        rows = rows_of(self.starts, nodes)
+        return Spectrum(self.basis[rows], self.eigenvalues[rows], self.linear[rows], starts_of(self.starts, nodes))

@@ -1,0 +1,416 @@
+"""Losses: a scalar function of prediction and label. The node's L_i follows from it (see ``local_losses``).
+
+A loss of your own is a frozen dataclass with the scalar functions below; ``kinfolk.testing.check_loss`` says
+whether they fit together. ``Loss`` is for smooth losses, ``Kinked`` for those that are linear on either side of a kink.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from scipy.special import expit, xlogy
+
+from kinfolk.checks import AtLeast, Between, InputError, Positive
+from kinfolk.network.data import Data
+from kinfolk.objective.local_losses import BoundKinked, BoundLoss, BoundPoints, BoundQuadratic
+from kinfolk.objective.node_loss import NodeLoss
+from kinfolk.typing import Floats
+
+ROUNDING = 1e-12  # a dual variable that exceeds its range by rounding is still inside
+
+
+@dataclass(frozen=True)
+class Loss(NodeLoss):
+    """How a linear model is scored at a node, by a convex scalar function ℓ ≥ 0.
+
+        L_i(w) = c_i Σ_r ℓ(x_r'w, y_r) + (ridge / 2) ‖w‖²
+
+    Parameters
+    ----------
+    reduction : ``"mean"`` (c_i = 1 / m_i, every node counts the same) or ``"sum"`` (c_i = 1, every sample does).
+        At the same λ the two differ by a factor m_i.
+    ridge : strength of the ridge term; the intercept is not penalised, nor is a node without data.
+    intercept : whether the model has a constant term; it is the last parameter.
+    """
+
+    reduction: Literal["mean", "sum"] = "mean"
+    ridge: Annotated[float, AtLeast(0)] = 0.0
+    intercept: bool = False
+
+    smooth: ClassVar[bool] = True  # whether ℓ has a slope everywhere
+    most_curvature: ClassVar[float]  # an upper bound on ℓ''
+    labels: ClassVar[str] = "numbers"  # what y may be, in words
+
+    @abstractmethod
+    def value(self, z: Floats, y: Floats) -> Floats:
+        """ℓ(z, y) for predictions z and labels y."""
+
+    @abstractmethod
+    def slope(self, z: Floats, y: Floats) -> Floats:
+        """ℓ'(z, y), the derivative in z."""
+
+    @abstractmethod
+    def curvature(self, z: Floats, y: Floats) -> Floats:
+        """ℓ''(z, y)."""
+
+    @abstractmethod
+    def conjugate(self, b: Floats, y: Floats) -> Floats:
+        """ℓ*(b, y) = sup_z b z − ℓ(z, y); +∞ outside its domain."""
+
+    def reach(self, value: Floats, y: Floats) -> Floats:
+        """The largest |z| with ℓ(z, y) ≤ value; it bounds where a solution can be. ∞ is always right."""
+        return np.full_like(y, np.inf)
+
+    def typical_curvature(self, y: Floats) -> Floats:
+        """ℓ'' where predictions are expected to be; it sets the first step sizes."""
+        return np.full_like(y, self.most_curvature)
+
+    def admits(self, y: Floats) -> Any:
+        """Which labels are allowed."""
+        return np.isfinite(y)
+
+    def target(self, X: Floats, y: Floats) -> Floats:
+        """What the predictions for some rows are compared with: the labels."""
+        return y
+
+    def linear(self, w: Floats, X: Floats) -> Floats:
+        """The linear predictions for some rows, each with its own parameters w_r: x_r'w_r, and the intercept."""
+        z = np.einsum("rk,rk->r", X, w[:, : X.shape[1]])
+        return z + w[:, -1] if self.intercept else z
+
+    def predict(self, z: Floats) -> Floats:
+        """What the model answers for the linear prediction z."""
+        return z
+
+    def error(self, z: Floats, y: Floats) -> Floats:
+        """The error that a user looks at: squared, unless the loss says otherwise."""
+        return (self.predict(z) - y) ** 2
+
+    def width(self, feature_count: int) -> int:
+        """Number of parameters of a node's model."""
+        return feature_count + self.intercept
+
+    def bind(self, data: Data) -> BoundLoss:
+        """The local losses L_i for the data of some nodes."""
+        return BoundLoss.of(self, data)
+
+    def models(self, w: Floats) -> Any:
+        """Linear models with these parameters."""
+        from kinfolk.objective.linear_models import LinearModels
+
+        return LinearModels(w, self)
+
+    def check_data(self, data: Data) -> None:
+        """Refuse labels outside the range of the loss."""
+        self.check_labels(data.y)
+
+    def check_labels(self, y: Floats) -> None:
+        """Refuse labels outside the range of the loss."""
+        bad = np.flatnonzero(~self.admits(y))
+        if len(bad):
+            raise InputError(
+                f"Expected {self.labels} as labels for {type(self).__name__}, got {y[bad[0]]:g} "
+                f"({len(bad)} of {len(y)} labels are outside): recode the target or choose another loss."
+            )
+
+
+@dataclass(frozen=True)
+class Squared(Loss):
+    """ℓ(z, y) = (z − y)², without the factor ½, as in the GTV paper.
+
+    >>> Squared().value(np.array([3.0]), np.array([1.0]))
+    array([4.])
+    """
+
+    most_curvature: ClassVar[float] = 2.0
+
+    def value(self, z: Floats, y: Floats) -> Floats:
+        """(z − y)²."""
+        return (z - y) ** 2
+
+    def slope(self, z: Floats, y: Floats) -> Floats:
+        """2 (z − y)."""
+        return 2.0 * (z - y)
+
+    def curvature(self, z: Floats, y: Floats) -> Floats:
+        """2."""
+        return np.full_like(z, 2.0)
+
+    def conjugate(self, b: Floats, y: Floats) -> Floats:
+        """b² / 4 + b y."""
+        return b**2 / 4 + b * y
+
+    def reach(self, value: Floats, y: Floats) -> Floats:
+        """|y| + √value."""
+        return np.abs(y) + np.sqrt(value)
+
+    def bind(self, data: Data) -> BoundQuadratic:
+        """The local losses, with their prox in closed form."""
+        return BoundQuadratic.of(self, data)
+
+
+@dataclass(frozen=True)
+class SquaredDistance(Squared):
+    """L_i(w) = c_i Σ_r ‖w − x_r‖²: the parameters of a node are a centre of its own points.
+
+    With a norm as coupling this is convex clustering, eq (29) of the GTV paper, there with one point per node: centres
+    of kin become equal. The scalar loss is (w_k − x_rk)², summed over the entries k. There are no labels
+    (``Network.of_points`` needs none, and others are ignored); a model answers with its centre, and its error is the
+    squared distance to it.
+
+    >>> from kinfolk import GTVMin, Network, fit, graphs
+    >>> network = Network.of_points(graphs.complete(4), [[0.0, 0.0], [0.0, 1.0], [8.0, 0.0], [8.0, 1.0]])
+    >>> fit(network, GTVMin(SquaredDistance(), lam=1.0)).models.w.round(3).tolist()
+    [[1.0, 0.5], [1.0, 0.5], [7.0, 0.5], [7.0, 0.5]]
+    """
+
+    intercept: Literal[False] = False
+
+    def target(self, X: Floats, y: Floats) -> Floats:
+        """The points themselves."""
+        return X
+
+    def linear(self, w: Floats, X: Floats) -> Floats:
+        """The centre."""
+        return w
+
+    def admits(self, y: Floats) -> Any:
+        """Whatever there is: labels are not looked at."""
+        return np.ones(len(y), dtype=bool)
+
+    def error(self, z: Floats, y: Floats) -> Floats:
+        """The squared distance from the centre."""
+        return ((z - y) ** 2).sum(axis=1)
+
+    def bind(self, data: Data) -> BoundPoints:
+        """The local losses, without a matrix for any node."""
+        return BoundPoints.of(self, data)
+
+
+@dataclass(frozen=True)
+class Logistic(Loss):
+    """ℓ(z, y) = log(1 + e^z) − y z for labels y ∈ {0, 1}.
+
+    >>> Logistic().value(np.array([0.0]), np.array([1.0])).round(3)
+    array([0.693])
+    """
+
+    most_curvature: ClassVar[float] = 0.25
+    labels: ClassVar[str] = "0 or 1"
+
+    def value(self, z: Floats, y: Floats) -> Floats:
+        """log(1 + e^z) − y z."""
+        return np.logaddexp(0.0, z) - y * z
+
+    def slope(self, z: Floats, y: Floats) -> Floats:
+        """σ(z) − y."""
+        return expit(z) - y
+
+    def curvature(self, z: Floats, y: Floats) -> Floats:
+        """σ(z) (1 − σ(z))."""
+        return expit(z) * expit(-z)
+
+    def conjugate(self, b: Floats, y: Floats) -> Floats:
+        """p log p + (1 − p) log(1 − p) with p = b + y in [0, 1]."""
+        p = b + y
+        inside = (p >= 0) & (p <= 1)
+        q = np.clip(p, 0.0, 1.0)
+        return np.where(inside, xlogy(q, q) + xlogy(1 - q, 1 - q), np.inf)
+
+    def admits(self, y: Floats) -> Any:
+        """0 and 1."""
+        return (y == 0) | (y == 1)
+
+    def predict(self, z: Floats) -> Floats:
+        """The more probable class."""
+        return (z > 0).astype(np.float64)
+
+    def probability(self, z: Floats) -> Floats:
+        """The probability of class 1."""
+        return expit(z)
+
+
+@dataclass(frozen=True)
+class Huber(Loss):
+    """ℓ(z, y) = (z − y)² for errors up to δ, and 2δ|z − y| − δ² beyond: squared, but patient with outliers.
+
+    >>> Huber(delta=1.0).value(np.array([0.5, 3.0]), np.zeros(2))
+    array([0.25, 5.  ])
+    """
+
+    delta: Annotated[float, Positive()] = 1.0
+
+    most_curvature: ClassVar[float] = 2.0
+
+    def value(self, z: Floats, y: Floats) -> Floats:
+        """(z − y)², continued by its tangents."""
+        size = np.abs(z - y)
+        return np.where(size <= self.delta, size**2, 2 * self.delta * size - self.delta**2)
+
+    def slope(self, z: Floats, y: Floats) -> Floats:
+        """2 (z − y), at most 2δ in size."""
+        return 2.0 * np.clip(z - y, -self.delta, self.delta)
+
+    def curvature(self, z: Floats, y: Floats) -> Floats:
+        """2 for small errors, 0 for large ones."""
+        return np.where(np.abs(z - y) <= self.delta, 2.0, 0.0)
+
+    def conjugate(self, b: Floats, y: Floats) -> Floats:
+        """b² / 4 + b y for |b| ≤ 2δ."""
+        return np.where(np.abs(b) <= 2 * self.delta * (1 + ROUNDING), b**2 / 4 + b * y, np.inf)
+
+    def reach(self, value: Floats, y: Floats) -> Floats:
+        """|y| + √value, or where the tangent has that value."""
+        return np.abs(y) + np.maximum(np.sqrt(value), (value + self.delta**2) / (2 * self.delta))
+
+
+@dataclass(frozen=True)
+class Poisson(Loss):
+    """ℓ(z, y) = e^z − y z + y log y − y for counts y ≥ 0: half the deviance; the model predicts e^z.
+
+    >>> Poisson().value(np.log([2.0, 1.0]), np.array([2.0, 0.0])).round(6)
+    array([0., 1.])
+    """
+
+    most_curvature: ClassVar[float] = np.inf
+    labels: ClassVar[str] = "numbers ≥ 0"
+
+    def value(self, z: Floats, y: Floats) -> Floats:
+        """e^z − y z + y log y − y."""
+        return _exp(z) - y * z + xlogy(y, y) - y
+
+    def slope(self, z: Floats, y: Floats) -> Floats:
+        """e^z − y."""
+        return _exp(z) - y
+
+    def curvature(self, z: Floats, y: Floats) -> Floats:
+        """e^z."""
+        return _exp(z)
+
+    def conjugate(self, b: Floats, y: Floats) -> Floats:
+        """p log p − p − y log y + y with p = b + y ≥ 0."""
+        p = b + y
+        q = np.maximum(p, 0.0)
+        return np.where(p >= 0, xlogy(q, q) - q - xlogy(y, y) + y, np.inf)
+
+    def typical_curvature(self, y: Floats) -> Floats:
+        """max(y, 1): the count that is predicted when the model is right."""
+        return np.maximum(y, 1.0)
+
+    def admits(self, y: Floats) -> Any:
+        """Finite and not negative."""
+        return np.isfinite(y) & (y >= 0)
+
+    def predict(self, z: Floats) -> Floats:
+        """e^z."""
+        return _exp(z)
+
+
+@dataclass(frozen=True)
+class Kinked(Loss):
+    """Losses that are linear on either side of one kink, where they vanish.
+
+        ℓ(z, y) = max(low (z − k), high (z − k))     with slopes low ≤ 0 ≤ high, low < high, and a kink k, given by y
+
+    Such a loss of your own has just ``kink`` and ``slopes``; the rest follows. Losses with several kinks, or curved
+    beside one, are not covered: smooth them, as ``Huber`` does with the absolute loss.
+
+    With ``AbsoluteNorm`` or ``MaximumNorm`` the whole problem is piecewise linear, and GTV minimisation may take tens
+    of thousands of rounds to high accuracy; the certificate says how far it got.
+
+    >>> @dataclass(frozen=True)
+    ... class Shortage(Kinked):
+    ...     def slopes(self, y):
+    ...         return -2.0 * np.ones_like(y), 0.1 * np.ones_like(y)  # too little costs more than too much
+    >>> Shortage().value(np.array([0.0, 1.0, 3.0]), np.ones(3))
+    array([2. , 0. , 0.2])
+    """
+
+    smooth: ClassVar[bool] = False
+    most_curvature: ClassVar[float] = np.inf
+
+    def kink(self, y: Floats) -> Floats:
+        """k: the prediction that suits the label."""
+        return y
+
+    @abstractmethod
+    def slopes(self, y: Floats) -> tuple[Floats, Floats]:
+        """The slopes below and above the kink."""
+
+    def value(self, z: Floats, y: Floats) -> Floats:
+        """max(low (z − k), high (z − k))."""
+        low, high = self.slopes(y)
+        beyond = z - self.kink(y)
+        return np.maximum(low * beyond, high * beyond)
+
+    def slope(self, z: Floats, y: Floats) -> Floats:
+        """low or high; 0, which is a subgradient, on the kink."""
+        low, high = self.slopes(y)
+        beyond = z - self.kink(y)
+        return np.where(beyond > 0, high, np.where(beyond < 0, low, 0.0))
+
+    def curvature(self, z: Floats, y: Floats) -> Floats:
+        """0, beside the kink."""
+        return np.zeros_like(z)
+
+    def conjugate(self, b: Floats, y: Floats) -> Floats:
+        """b k for b between the slopes."""
+        low, high = self.slopes(y)
+        slack = ROUNDING * (high - low)
+        return np.where((b >= low - slack) & (b <= high + slack), b * self.kink(y), np.inf)
+
+    def reach(self, value: Floats, y: Floats) -> Floats:
+        """|k| + value / slope, with the flatter slope; ∞ if that is 0."""
+        low, high = self.slopes(y)
+        flatter = np.minimum(-low, high)
+        beyond = np.divide(value, flatter, out=np.full_like(flatter, np.inf), where=flatter > 0)
+        return np.abs(self.kink(y)) + beyond
+
+    def bind(self, data: Data) -> BoundKinked:
+        """The local losses, with their prox by an active-set method."""
+        return BoundKinked.of(self, data)
+
+
+@dataclass(frozen=True)
+class Absolute(Kinked):
+    """ℓ(z, y) = |z − y|: the model of the median, which outliers do not move.
+
+    >>> Absolute().value(np.array([3.0]), np.array([1.0]))
+    array([2.])
+    """
+
+    def slopes(self, y: Floats) -> tuple[Floats, Floats]:
+        """−1 and 1."""
+        return -np.ones_like(y), np.ones_like(y)
+
+    def error(self, z: Floats, y: Floats) -> Floats:
+        """|z − y|."""
+        return np.abs(z - y)
+
+
+@dataclass(frozen=True)
+class Quantile(Kinked):
+    """ℓ(z, y) = level (y − z) below the label, (1 − level) (z − y) above: the model of a quantile (pinball loss).
+
+    >>> Quantile(level=0.9).value(np.array([0.0, 2.0]), np.ones(2)).round(3)
+    array([0.9, 0.1])
+    """
+
+    level: Annotated[float, Between(0, 1, open_low=True, open_high=True)] = 0.5
+
+    def slopes(self, y: Floats) -> tuple[Floats, Floats]:
+        """−level and 1 − level."""
+        return np.full_like(y, -self.level), np.full_like(y, 1.0 - self.level)
+
+    def error(self, z: Floats, y: Floats) -> Floats:
+        """The loss itself."""
+        return self.value(z, y)
+
+
+def _exp(z: Floats) -> Floats:
+    """e^z; a trial step may overflow, and is then found to be too long."""
+    with np.errstate(over="ignore"):
+        return np.exp(z)

@@ -1,0 +1,120 @@
+"""What an algorithm that exchanges parameters must know of a loss, whatever the model: L_i and what follows from it.
+
+``losses`` has convex losses of linear models, ``torch_loss`` those of modules of torch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kinfolk.network.data import Data
+from kinfolk.typing import Bools, Floats, Ints
+
+
+class NodeLoss(ABC):
+    """How a model with a parameter vector is scored at a node."""
+
+    reduction: Any  # "mean": L_i is a mean over the samples of a node, "sum": a sum
+    smooth: ClassVar[bool] = True  # whether every L_i has a gradient everywhere
+    convex: ClassVar[bool] = True  # whether every L_i is convex, so that what is stationary is best
+    most_curvature: ClassVar[float]  # an upper bound on how curved a sample's loss is in its prediction, ∞: none
+
+    @abstractmethod
+    def width(self, feature_count: int) -> int:
+        """Number of parameters of a node's model."""
+
+    @abstractmethod
+    def bind(self, data: Data) -> BoundNodeLoss:
+        """The local losses L_i for the data of some nodes."""
+
+    @abstractmethod
+    def check_data(self, data: Data) -> None:
+        """Refuse samples that the loss cannot score."""
+
+    @abstractmethod
+    def models(self, w: Floats) -> Any:
+        """The models with parameters w (nodes, parameters), as in ``kinfolk.engine.protocol``."""
+
+
+class BoundNodeLoss(ABC):
+    """The local losses L_i of some nodes; parameters are arrays of shape (nodes, parameters).
+
+    A node without data has L_i = 0.
+    """
+
+    @property
+    @abstractmethod
+    def node_count(self) -> int:
+        """Number of nodes."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Number of parameters of a node's model."""
+
+    @property
+    @abstractmethod
+    def has_data(self) -> Bools:
+        """Whether a node has samples."""
+
+    @property
+    def start(self) -> Floats:
+        """Where every node begins: the same parameters for all, zero for linear models."""
+        return np.zeros((self.node_count, self.width))
+
+    @abstractmethod
+    def value(self, w: Floats) -> Floats:
+        """L_i(w_i) of every node."""
+
+    @abstractmethod
+    def gradient(self, w: Floats) -> Floats:
+        """∇L_i(w_i)."""
+
+    def descent(self, w: Floats) -> Floats:
+        """What vanishes at a minimiser of L_i: the gradient, unless L_i has kinks."""
+        return self.gradient(w)
+
+    @cached_property
+    def gradient_at_start(self) -> Floats:
+        """∇L_i where every node begins: the scale against which gradients are judged."""
+        return self.gradient(self.start)
+
+    @property
+    @abstractmethod
+    def trace(self) -> Floats:
+        """About tr ∇²L_i; it sets the first step sizes."""
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> Floats:
+        """A Lipschitz constant of ∇L_i, where one is known."""
+
+    @abstractmethod
+    def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
+        """argmin_w L_i(w) + ‖w − v_i‖² / (2 τ_i), or near it, looked for from ``start``."""
+
+    @abstractmethod
+    def prox_by_gradient(self, v: Floats, tau: Floats, accuracy: float, start: Floats) -> Floats:
+        """The prox up to an error of ``accuracy`` at every node, where that can be promised."""
+
+    def primal_step(self, w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float) -> Floats:
+        """w <- w + ρ(w_new − w) in place, with w_new = (w_bar + w)/2; then 2 w_new − w, w_new = prox at w − τ flow."""
+        w_new = 0.5 * (w_bar + w)
+        w += rho * (w_new - w)
+        return 2 * self.prox(w - tau[:, None] * flow, tau, w_new) - w
+
+    @abstractmethod
+    def minimise(self) -> Floats:
+        """A minimiser of every L_i, or near it; where the node began if it has no data."""
+
+    @abstractmethod
+    def take(self, nodes: Ints) -> BoundNodeLoss:
+        """The local losses of some nodes."""
+
+    @abstractmethod
+    def pool(self, group: Ints, group_count: int) -> BoundNodeLoss:
+        """The sums of the local losses of each group, as if a group were one node."""

@@ -1,0 +1,214 @@
+"""Columns: which column of a table is what."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas
+
+from kinfolk.checks import InputError, listing
+from kinfolk.tables.settings import Settings
+
+PLACES = (("lat", "lon"), ("latitude", "longitude"), ("lat", "lng"), ("lat", "long"), ("x", "y"))
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+OTHER_DATE = r"\d{1,2}[./]\d{1,2}[./]\d{2,4}"
+MOSTLY = 0.5  # a text column with a larger share of numbers is a column of numbers with mistakes
+NAMES_OF_ROWS = 0.5  # a text column with a larger share of different values tells nothing
+FEW_TEXTS = 50  # ... if there are more than these
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What each column is for."""
+
+    node: str
+    target: str
+    numbers: tuple[str, ...]
+    categories: tuple[str, ...]
+    dates: tuple[str, ...]
+    coords: tuple[str, ...]  # (latitude, longitude), (x, y) or none
+    time: str | None
+    mark: str | None  # the column that marks test rows
+    notes: tuple[str, ...]  # what was left out, and why
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """All columns that a prediction is made from."""
+        return self.numbers + self.categories + self.dates
+
+
+def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
+    """Which column is what, refusing tables from which nothing can be learnt."""
+    _check_there(table, settings)
+    mark = settings.test if isinstance(settings.test, str) else None
+    coords = _coords(table, settings)
+    taken = {settings.node, settings.target, mark, *coords}
+    chosen = tuple(dict.fromkeys(settings.features)) or tuple(
+        map(str, (name for name in table.columns if name not in taken))
+    )
+    notes = (
+        []
+        if not coords or settings.features
+        else [f"The coordinates {listing(coords)} are places of nodes, no features, unless they are listed as such."]
+    )
+    numbers, categories, dates = [], [], []
+    for name in chosen:
+        column = table[name]
+        _check_values(column, name)
+        if column.isna().all():
+            raise InputError(f"Expected values in column {name!r}, all are missing: leave it out with features.")
+        if column.nunique() <= 1:
+            notes.append(f"Column {name!r} has the same value everywhere: left out.")
+        elif name == settings.time and pandas.api.types.is_numeric_dtype(column):
+            notes.append(f"Column {name!r} is the time: later rows are to be predicted, so it is no feature.")
+        elif _is_date(column):
+            dates.append(name)
+        elif name not in settings.categorical and _is_number(column, name):
+            numbers.append(name)
+        elif _looks_like_date(column):
+            notes.append(f"Column {name!r} looks like dates that cannot be read: left out. Write them as 2026-01-31.")
+        elif _names_rows(column) and name not in settings.categorical:
+            notes.append(f"Column {name!r} has another text in most rows: left out.")
+        else:
+            categories.append(name)
+    if not numbers + categories + dates:
+        raise InputError(
+            f"Expected a feature to predict {settings.target!r} from, got none: the table has no other usable column."
+        )
+    return Columns(
+        settings.node, settings.target, tuple(numbers), tuple(categories), tuple(dates), coords, settings.time, mark,
+        tuple(notes),
+    )  # fmt: skip
+
+
+def _check_there(table: pandas.DataFrame, settings: Settings) -> None:
+    named = [settings.node, settings.target, *settings.features, *settings.categorical, *settings.coords]
+    named += [name for name in (settings.time, settings.test) if isinstance(name, str)]
+    missing = [name for name in named if name not in table.columns]
+    if missing:
+        raise InputError(f"Expected a column {missing[0]!r}, the table has {listing(map(str, table.columns), 12)}.")
+    if table.columns.duplicated().any():
+        raise InputError(
+            f"Expected columns with different names, got {table.columns[table.columns.duplicated()][0]!r} twice."
+        )
+    if settings.target in settings.features or settings.node == settings.target:
+        raise InputError(
+            f"Expected features and a node other than the target {settings.target!r}: leave it out of them."
+        )
+    lost = int(table[settings.node].isna().sum())
+    if lost:
+        raise InputError(
+            f"Expected a node in every row, column {settings.node!r} has none in {lost:,} rows: fill or drop them."
+        )
+    if table[settings.node].nunique() < 2:
+        raise InputError(
+            f"Expected at least two nodes, column {settings.node!r} names only {table[settings.node].iloc[0]!r}: "
+            "a single data set needs no network."
+        )
+    if table[settings.target].nunique() < 2:
+        raise InputError(
+            f"Expected a target that varies, column {settings.target!r} has one value only: nothing is to be learnt."
+        )
+
+
+def _coords(table: pandas.DataFrame, settings: Settings) -> tuple[str, ...]:
+    """The columns of the coordinates, latitude first: those named, or some that look like it, one place per node."""
+    if len(settings.coords) == 2 and settings.coords[1].lower().startswith("lat"):
+        return settings.coords[::-1]
+    if settings.coords or settings.graph not in ("auto", "coordinates"):
+        return settings.coords
+    lower = {str(name).lower(): str(name) for name in table.columns}
+    for pair in PLACES:
+        names = [lower.get(name) for name in pair]
+        if (
+            None not in names
+            and not {settings.node, settings.target} & set(names)
+            and _settled(table, settings.node, names)
+        ):
+            return tuple(map(str, names))
+    if settings.graph == "coordinates":
+        raise InputError(
+            "Expected columns with coordinates, found none called lat and lon or x and y: name them with coords."
+        )
+    return ()
+
+
+def _settled(table: pandas.DataFrame, node: str, names: list[str | None]) -> bool:
+    """Whether columns have one value for every node, as places do."""
+    return bool((table.groupby(node)[names].nunique() <= 1).to_numpy().all())
+
+
+def _is_date(column: pandas.Series) -> bool:
+    if pandas.api.types.is_datetime64_any_dtype(column) or isinstance(column.dropna().iloc[0], datetime.date):
+        return True
+    if not pandas.api.types.is_string_dtype(column):
+        return False
+    known = column.dropna()
+    if not DATE.match(str(known.iloc[0])):
+        return False
+    return bool(pandas.to_datetime(known, errors="coerce", format="ISO8601", utc=True).notna().all())
+
+
+def _looks_like_date(column: pandas.Series) -> bool:
+    return bool(column.dropna().astype(str).str.match(OTHER_DATE).mean() > MOSTLY)
+
+
+def _check_values(column: pandas.Series, name: str) -> None:
+    if column.map(lambda value: isinstance(value, list | dict)).any() if column.dtype == object else False:
+        raise InputError(f"Expected one value in each cell of {name!r}, got lists: spread them over columns.")
+    if pandas.api.types.is_float_dtype(column):
+        infinite = int(np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan)).sum())
+        if infinite:
+            raise InputError(f"Expected finite numbers in {name!r}, got infinity in {infinite:,} rows: mend these.")
+
+
+def _is_number(column: pandas.Series, name: str) -> bool:
+    """Whether a column holds numbers; a column of numbers with a few texts in it is refused."""
+    if pandas.api.types.is_bool_dtype(column) or isinstance(column.dtype, pandas.CategoricalDtype):
+        return False
+    if pandas.api.types.is_numeric_dtype(column):
+        return True
+    known = column.dropna()
+    read = pandas.to_numeric(known.astype(str), errors="coerce")
+    wrong = read.isna().to_numpy()
+    if wrong.all() or wrong.mean() > MOSTLY:
+        return False
+    if wrong.any():
+        first = known[wrong].iloc[0]
+        raise InputError(
+            f"Expected numbers in column {name!r}, got {first!r} and the like in {wrong.sum():,} of {len(known):,} "
+            "rows: mend these, or say that the column is categorical."
+        )
+    return True
+
+
+def _names_rows(column: pandas.Series) -> bool:
+    different = column.nunique()
+    return bool(different > FEW_TEXTS and different > NAMES_OF_ROWS * len(column))
+
+
+def as_texts(column: pandas.Series) -> pandas.Series:
+    """Values as text, the same in any kind of file: 3, 3.0 and "3" are one.
+
+    >>> as_texts(pandas.Series([3.0, 4.0])).tolist(), as_texts(pandas.Series(["a", 3])).tolist()
+    (['3', '4'], ['a', '3'])
+    """
+    return column.map(lambda value: str(plain_value(value))).astype(object)
+
+
+def plain_value(value: Any) -> Any:
+    """A value as plain Python, so that 1, 1.0 and np.int64(1) are the same."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | float | np.number):
+        return int(value) if float(value).is_integer() else float(value)
+    return str(value)
+
+
+def node_names(table: pandas.DataFrame, node: str) -> Any:
+    """The node of every row, as text."""
+    return as_texts(table[node]).to_numpy(dtype=object)

@@ -1,0 +1,191 @@
+"""Who may be kin: the graph of the nodes of a table, from edges, from coordinates, or from the training rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pandas
+
+from kinfolk.checks import InputError, listing
+from kinfolk.network import graphs
+from kinfolk.network.data import Data
+from kinfolk.network.graph import Graph
+from kinfolk.objective.losses import Squared
+from kinfolk.report.facts import on_globe
+from kinfolk.tables.columns import Columns, as_texts
+from kinfolk.tables.settings import Settings
+from kinfolk.tables.target import Target
+from kinfolk.typing import Floats, Ints
+
+SHRINKAGE = 10.0  # rows that the pooled model counts for, where a node's own model is compared with others
+
+
+class Kinship(Protocol):
+    """How a graph comes about; where it depends on data, on those that may be looked at."""
+
+    def graph(self, data: Data, target: Target) -> Graph:
+        """The graph, given the rows to learn from."""
+        ...
+
+    def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """A graph that does not depend on the rows."""
+
+    known: Graph
+    words: str
+
+    def graph(self, data: Data, target: Target) -> Graph:
+        """The graph as it is."""
+        return self.known
+
+    def __str__(self) -> str:
+        return self.words
+
+
+@dataclass(frozen=True, eq=False)
+class Similar:
+    """Every node chooses those whose models, fitted alone and drawn towards the pooled one, are nearest to its own.
+
+    Numbers only leave a node: the parameters of its model. Nodes without rows have no neighbours.
+    """
+
+    names: list[str]
+    neighbours: int
+
+    def graph(self, data: Data, target: Target) -> Graph:
+        """The nearest by parameters, with weights exp(−distance / median distance)."""
+        known = np.flatnonzero(data.sizes > 0)
+        if len(known) < 2:
+            raise InputError(f"Expected two nodes with rows at least to compare, got {len(known)}.")
+        w = _deviations(data, target)[known]
+        k = min(self.neighbours, len(known) - 1)
+        near = graphs.knn(w, k)
+        length = np.linalg.norm(w[near.head] - w[near.tail], axis=1)
+        scale = float(np.median(length)) or 1.0
+        ends = known[np.stack([near.head, near.tail], axis=1)]
+        return Graph(data.node_count, ends, np.maximum(np.exp(-length / scale), 1e-6), self.names)
+
+    def __str__(self) -> str:
+        return f"every node with the {min(self.neighbours, len(self.names) - 1)} whose own models are most similar"
+
+
+def _deviations(data: Data, target: Target) -> Floats:
+    """How every node's linear model differs from the pooled one (nodes, parameters · classes)."""
+    wanted = [data.y] if not target.classes else [(data.y == k).astype(float) for k in range(len(target.classes))]
+    loss = Squared(reduction="sum", ridge=2 * SHRINKAGE)
+    X = np.column_stack([data.X, np.ones(len(data.X))])
+    parts = []
+    for y in wanted:
+        pooled = np.linalg.lstsq(X.T @ X + np.eye(X.shape[1]), X.T @ y, rcond=None)[0]
+        parts.append(loss.bind(Data(X, y - X @ pooled, data.starts)).minimise())
+    return np.concatenate(parts, axis=1)
+
+
+def kinship(
+    table: pandas.DataFrame, columns: Columns, settings: Settings, names: list[str], edges: pandas.DataFrame | None
+) -> tuple[Kinship, Floats | None]:
+    """How the graph comes about, and where the nodes are, if that is known."""
+    places = node_places(table, columns, names) if columns.coords else None
+    if edges is not None:
+        return Fixed(graph_of_edges(edges, names), "the edges that were given"), places
+    if settings.graph == "complete":
+        return Fixed(graphs.complete(len(names), names), "every pair"), places
+    if places is not None and settings.graph in ("auto", "coordinates"):
+        _check_apart(places, names)
+        k = min(settings.neighbours, len(names) - 1)
+        near = graphs.knn(places, k, metric="great-circle" if on_globe(columns.coords) else "planar", names=names)
+        return Fixed(near, f"every node with the {k} nearest by {' and '.join(columns.coords)}"), places
+    return Similar(names, settings.neighbours), places
+
+
+def node_places(table: pandas.DataFrame, columns: Columns, names: list[str]) -> Floats:
+    """The coordinates of every node (nodes, 2): one place each."""
+    read = {name: pandas.to_numeric(table[name], errors="coerce") for name in columns.coords}
+    spots = pandas.DataFrame(read | {"node": as_texts(table[columns.node])})
+    lost = spots[list(columns.coords)].isna().any(axis=1)
+    if lost.any():
+        raise InputError(
+            f"Expected coordinates in every row, got none in {int(lost.sum()):,} rows "
+            f"(node {spots['node'][lost].iloc[0]!r}): fill them, or choose another graph, such as similarity."
+        )
+    several = spots.groupby("node")[list(columns.coords)].nunique().max(axis=1)
+    if (several > 1).any():
+        raise InputError(
+            f"Expected one place for every node, node {several.idxmax()!r} has {several.max()}: correct them, or "
+            "choose another graph, such as similarity."
+        )
+    return spots.groupby("node")[list(columns.coords)].first().loc[names].to_numpy(dtype=np.float64)
+
+
+def _check_apart(places: Floats, names: list[str]) -> None:
+    _, inverse, count = np.unique(places, axis=0, return_inverse=True, return_counts=True)
+    if (count > 1).any():
+        together = np.flatnonzero(inverse.ravel() == int(np.argmax(count > 1)))
+        raise InputError(
+            f"Expected every node at a place of its own, got {listing(names[k] for k in together)} at the same "
+            "coordinates: correct them, or choose another graph, such as similarity."
+        )
+
+
+def named_ends(edges: pandas.DataFrame) -> Any:
+    """The names of the two ends of every edge (edges, 2)."""
+    if edges.shape[1] < 2:
+        raise InputError(
+            f"Expected edges with two columns of nodes, and perhaps one of weights, got {edges.shape[1]} column."
+        )
+    return edges.iloc[:, :2].apply(as_texts).to_numpy(dtype=object).reshape(-1, 2)
+
+
+def graph_of_edges(edges: pandas.DataFrame, names: list[str]) -> Graph:
+    """A graph from a table whose first two columns name nodes; a third has weights."""
+    ends = named_ends(edges)
+    number = {name: k for k, name in enumerate(names)}
+    unknown = [name for name in ends.ravel() if name not in number]
+    if unknown:
+        raise InputError(
+            f"Expected edges between nodes of the table, got {listing(dict.fromkeys(unknown))}: not there as a node."
+        )
+    pairs = np.sort(np.array([[number[a], number[b]] for a, b in ends], dtype=np.int64).reshape(-1, 2), axis=1)
+    weights = _edge_weights(edges)
+    return _once(pairs, weights, names)
+
+
+def _edge_weights(edges: pandas.DataFrame) -> Floats:
+    if edges.shape[1] == 2:
+        return np.ones(len(edges))
+    weights = pandas.to_numeric(edges.iloc[:, 2], errors="coerce").to_numpy(dtype=np.float64)
+    if not (weights > 0).all() or not np.isfinite(weights).all():
+        raise InputError(
+            f"Expected weights > 0 in column {edges.columns[2]!r} of the edges, got others: mend or drop them."
+        )
+    return weights
+
+
+def _once(pairs: Ints, weights: Floats, names: list[str]) -> Graph:
+    """Each pair once: an edge that is listed both ways has the mean of its weights; a node is not its own neighbour."""
+    apart = pairs[:, 0] != pairs[:, 1]
+    ends, inverse, count = np.unique(pairs[apart], axis=0, return_inverse=True, return_counts=True)
+    total = np.bincount(inverse.ravel(), weights[apart], minlength=len(ends))
+    return Graph(len(names), ends, total / count, names)
+
+
+def control_graph(graph: Graph, seed: int) -> Graph | None:
+    """A random graph with the same degrees; None where there is none, as for a complete graph."""
+    try:
+        return graphs.random_like(graph, seed=seed)
+    except InputError:
+        return None
+
+
+def nearest_known(places: Floats, known: Floats, count: int, globe: bool) -> Any:
+    """For every new place, the known ones that are nearest (new, count)."""
+    from sklearn.neighbors import NearestNeighbors
+
+    metric, turn = ("haversine", np.radians) if globe else ("euclidean", np.asarray)
+    search = NearestNeighbors(metric=metric).fit(turn(known))
+    return search.kneighbors(turn(places), n_neighbors=min(count, len(known)))[1]
