@@ -23,8 +23,15 @@ from rich.table import Table
 from torch import nn
 
 from kinfolk import TorchModel
-from kinfolk.local_models.torch_training import Course, Pupil, TorchFit, as_arrays, train_apart, train_together
-from kinfolk.local_models.weighted_rows import Lesson
+from kinfolk.local_models.torch_training import (
+    NodeTraining,
+    TorchFit,
+    TrainingSetup,
+    as_arrays,
+    train_apart,
+    train_together,
+)
+from kinfolk.local_models.weighted_rows import WeightedRows
 
 NODES, CLASSES, EPOCHS, REPETITIONS = 40, 10, 20, 5
 
@@ -52,7 +59,7 @@ class Case:
 CASES = [Case((784, 100, 10)), Case((784, 100, 10), "SGD"), Case((64, 32, 10)), Case((8, 16, 10))]
 
 
-def digits(path: Path | None, features: int) -> list[Lesson]:
+def digits(path: Path | None, features: int) -> list[WeightedRows]:
     """Some digits for every node, or random inputs of the size."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(20, 51, NODES)
@@ -64,28 +71,30 @@ def digits(path: Path | None, features: int) -> list[Lesson]:
         X, y = stored["x_train"][rows].reshape(total, -1) / 255, stored["y_train"][rows]
     cuts = np.cumsum(sizes)[:-1]
     parts = zip(np.split(X, cuts), np.split(np.eye(CLASSES)[y], cuts), sizes, strict=True)
-    return [Lesson(rows, target, np.ones(size)) for rows, target, size in parts]
+    return [WeightedRows(rows, target, np.ones(size)) for rows, target, size in parts]
 
 
-def pupils(model: TorchModel, lessons: list[Lesson]) -> list[Pupil]:
+def trainings(model: TorchModel, sets: list[WeightedRows]) -> list[NodeTraining]:
     """Nodes before their first step."""
-    return [Pupil(lesson, TorchFit(as_arrays(model._module(k)), {}, 0), k) for k, lesson in enumerate(lessons)]
+    return [NodeTraining(weighted, TorchFit(as_arrays(model._module(k)), {}, 0), k) for k, weighted in enumerate(sets)]
 
 
-def seconds(train: Callable[[Course, list[Pupil]], None], course: Course, nodes: list[Pupil]) -> float:
+def seconds(
+    train: Callable[[TrainingSetup, list[NodeTraining]], None], setup: TrainingSetup, nodes: list[NodeTraining]
+) -> float:
     """How long the training of all nodes takes."""
     before = time.perf_counter()
-    train(course, nodes)
+    train(setup, nodes)
     return time.perf_counter() - before
 
 
-def compare(case: Case, lessons: list[Lesson]) -> tuple[float, float, float]:
+def compare(case: Case, sets: list[WeightedRows]) -> tuple[float, float, float]:
     """Seconds together and apart, and the largest difference between the parameters that they end with."""
     model, taken = case.model, []
-    course = model._course(CLASSES)
+    setup = model._setup(CLASSES)
     for _ in range(REPETITIONS + 1):  # the first warms up
-        joint, apart = pupils(model, lessons), pupils(model, lessons)
-        taken.append((seconds(train_together, course, joint), seconds(train_apart, course, apart)))
+        joint, apart = trainings(model, sets), trainings(model, sets)
+        taken.append((seconds(train_together, setup, joint), seconds(train_apart, setup, apart)))
     together, alone = np.median(taken[1:], axis=0)
     difference = max(
         float(np.abs(one.fit.arrays[name] - other.fit.arrays[name]).max())

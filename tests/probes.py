@@ -8,19 +8,19 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.tree import DecisionTreeRegressor
 
-from kinfolk.algorithms.parametric import LinearProgram, squares
+from kinfolk.algorithms.parametric import ParametricAlgorithm, squares
 from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerEdge, PerNode, Reply, Turn
 from kinfolk.network.site import Site
 from kinfolk.objective.losses import Loss, Squared
 
 
-class Plain(LinearProgram):
+class Plain(ParametricAlgorithm):
     """What is not the point of a probe: it measures the loss only."""
 
     loss: Loss = Squared()
 
     def measure(self, site: Site, state: Any, inbox: Inbox) -> Arrays:
-        return {"loss": site.bound(self.loss).value(state.w)}
+        return {"loss": site.local_losses(self.loss).value(state.w)}
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
         return {"objective": totals["loss"], "residual": np.inf}
@@ -43,9 +43,9 @@ class PaperGTVMin(Plain):
     lam: float = 0.1
 
     def init(self, site: Site, turn: Turn) -> tuple[FlowState, Outbox]:
-        w = np.zeros((site.node_count, site.bound(self.loss).width))
+        w = np.zeros((site.node_count, site.local_losses(self.loss).width))
         tau = 1.0 / np.maximum(site.own_degrees, 1)
-        w_new = site.bound(self.loss).prox(w, tau)
+        w_new = site.local_losses(self.loss).prox(w, tau)
         state = FlowState(w_new, 2 * w_new - w, np.zeros((len(site.weights), w.shape[1])))
         return state, Outbox({"w_bar": state.w_bar})
 
@@ -56,7 +56,7 @@ class PaperGTVMin(Plain):
         size, limit = np.linalg.norm(u_new, axis=1), self.lam * site.weights
         u_new *= np.minimum(1.0, limit / np.maximum(size, 1e-300))[:, None]
         u = site.carried(u_new, u)
-        w_new = site.bound(self.loss).prox(w - tau[:, None] * site.divergence(u), tau)
+        w_new = site.local_losses(self.loss).prox(w - tau[:, None] * site.divergence(u), tau)
         return FlowState(w_new, 2 * w_new - w, u), Outbox({"w_bar": 2 * w_new - w})
 
 
@@ -74,13 +74,13 @@ class SampledFedAvg(Plain):
     loss: Loss = Squared()
 
     def init(self, site: Site, turn: Turn) -> tuple[CommonState, Outbox]:
-        w = np.zeros((site.node_count, site.bound(self.loss).width))
+        w = np.zeros((site.node_count, site.local_losses(self.loss).width))
         return CommonState(w), Outbox(coordinator={"w": w})
 
     def step(self, site: Site, state: CommonState, inbox: Inbox, turn: Turn) -> tuple[CommonState, Outbox]:
         w = np.repeat(inbox.to_all["w"][None], site.node_count, axis=0)
         for _ in range(2):
-            w -= 0.02 * site.bound(self.loss).gradient(w)
+            w -= 0.02 * site.local_losses(self.loss).gradient(w)
         return CommonState(w), Outbox(coordinator={"w": w})
 
     def start(self, turn: Turn, before: None = None) -> None: ...
@@ -107,18 +107,18 @@ class GradientTracking(Plain):
     step_size: float = 0.02
 
     def init(self, site: Site, turn: Turn) -> tuple[TrackerState, Outbox]:
-        w = np.zeros((site.node_count, site.bound(self.loss).width))
-        gradient = site.bound(self.loss).gradient(w)
+        w = np.zeros((site.node_count, site.local_losses(self.loss).width))
+        gradient = site.local_losses(self.loss).gradient(w)
         return TrackerState(w, gradient, gradient), Outbox({"w": w, "tracker": gradient})
 
     def step(self, site: Site, state: TrackerState, inbox: Inbox, turn: Turn) -> tuple[TrackerState, Outbox]:
         w, tracker, gradient = state
         mixed_w = mixed(site, w, inbox["w"]) - self.step_size * tracker
-        new = site.bound(self.loss).gradient(mixed_w)
+        new = site.local_losses(self.loss).gradient(mixed_w)
         w, tracker, gradient = mixed_w, mixed(site, tracker, inbox["tracker"]) + new - gradient, new
         for _ in range(self.local_steps - 1):
             w = w - self.step_size * tracker
-            new = site.bound(self.loss).gradient(w)
+            new = site.local_losses(self.loss).gradient(w)
             tracker, gradient = tracker + new - gradient, new
         return TrackerState(w, tracker, gradient), Outbox({"w": w, "tracker": tracker})
 
@@ -210,7 +210,7 @@ class TwoLevel(Plain):
     upper_step: float = 0.1
 
     def init(self, site: Site, turn: Turn) -> tuple[GameState, Outbox]:
-        zero = np.zeros((site.node_count, site.bound(self.loss).width))
+        zero = np.zeros((site.node_count, site.local_losses(self.loss).width))
         return GameState(zero, zero, zero), Outbox({"word": zero}, {"gradient": zero[:, :, None] * zero[:, None, :]})
 
     def step(self, site: Site, state: GameState, inbox: Inbox, turn: Turn) -> tuple[GameState, Outbox]:
@@ -223,10 +223,10 @@ class TwoLevel(Plain):
         said = {}
         if phase < self.inner:  # the game (10.19)
             rest = heard @ phi + rows(w, pull)
-            slope = site.bound(self.loss).gradient(w) + self.lam * rows(rest, pull.transpose(0, 2, 1))
+            slope = site.local_losses(self.loss).gradient(w) + self.lam * rows(rest, pull.transpose(0, 2, 1))
             w = w - self.step_size * slope
         elif phase < 2 * self.inner:  # the adjoint equation Jᵀa = ∇f
-            bend = site.bound(self.loss).hessian(w) + self.lam * pull @ pull.transpose(0, 2, 1)
+            bend = site.local_losses(self.loss).hessian(w) + self.lam * pull @ pull.transpose(0, 2, 1)
             a = a - self.step_size * (rows(a, bend) + self.lam * heard - w)
         else:  # a node's part of the hypergradient (10.20)
             around = heard + own * w

@@ -209,8 +209,8 @@ def test_direct_solve_agrees_with_the_rounds(loss, lam):
     assert direct.certificate.relative < 1e-10
     np.testing.assert_allclose(rounds.state.w, direct.state.w, atol=1e-8)
     laplacian = np.kron(network.graph.laplacian.toarray(), np.eye(direct.state.w.shape[1]))
-    bound = network.site.bound(loss)
-    gradient = bound.gradient(direct.state.w).ravel() + lam * laplacian @ direct.state.w.ravel()
+    losses = network.site.local_losses(loss)
+    gradient = losses.gradient(direct.state.w).ravel() + lam * laplacian @ direct.state.w.ravel()
     np.testing.assert_allclose(gradient, 0, atol=1e-10)
 
 
@@ -330,10 +330,10 @@ def test_inexact_updates_converge_if_their_errors_shrink_and_only_then(loss):
 
 def test_gradient_prox_is_as_accurate_as_promised():
     network, rng = difficult_network(), np.random.default_rng(0)
-    bound, tau = network.site.bound(Squared()), 10.0 ** rng.uniform(-2, 1, 24)
+    losses, tau = network.site.local_losses(Squared()), 10.0 ** rng.uniform(-2, 1, 24)
     v, start = rng.normal(size=(2, 24, 3))
     for accuracy in (1e-1, 1e-4):
-        error = np.linalg.norm(bound.prox_by_gradient(v, tau, accuracy, start) - bound.prox(v, tau), axis=1)
+        error = np.linalg.norm(losses.prox_by_gradient(v, tau, accuracy, start) - losses.prox(v, tau), axis=1)
         assert error.max() <= accuracy
         assert error.max() > 1e-3 * accuracy
 
@@ -366,7 +366,7 @@ def test_certificate_is_honest_about_nearly_collinear_features():
     network = Network(graphs.chain(2), [(X[:20], b[:20]), (X[20:], b[20:])])
     certificate = fit(network, GTVMin(lam=1.0)).certificate
     exact = np.array([[-1e7, 1e7]] * 2)
-    best = network.site.bound(Squared()).value(exact).sum()
+    best = network.site.local_losses(Squared()).value(exact).sum()
     assert certificate.bound >= certificate.objective - best
 
 

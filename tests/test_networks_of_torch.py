@@ -17,7 +17,7 @@ import kinfolk
 from kinfolk import FedRelax, InputError, KerasModel, LinearModel, Network, TorchModel, fit, graphs, public
 from kinfolk.local_models.keras_training import keras  # on torch
 from kinfolk.local_models.torch_training import train_apart, train_together
-from kinfolk.local_models.weighted_rows import Lesson
+from kinfolk.local_models.weighted_rows import WeightedRows
 from kinfolk.testing import check_algorithm, difficult_network
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "mixed_models.py"
@@ -41,22 +41,22 @@ def said(network, model, rounds=3, **options):
     return fit(network, FedRelax(model, **{"lam": 0.5, **options}), rounds=rounds, stop=None).state.said
 
 
-def one_lesson(network, model, lesson, answers=None):
+def one_lesson(network, model, weighted, answers=None):
     """What one node learns from a lesson, from a start that is always the same."""
-    pupil = model._pupil(_Given(lesson), 0, merged=False)
-    train_apart(model._course(answers), [pupil])
-    return pupil.fit.arrays
+    training = model._node_training(_Given(weighted), 0, merged=False)
+    train_apart(model._setup(answers), [training])
+    return training.fit.arrays
 
 
 class _Given:
-    """Lessons of one node that starts anew."""
+    """TrainingSets of one node that starts anew."""
 
     before = (None,)
 
-    def __init__(self, lesson):
-        self.given = lesson
+    def __init__(self, weighted):
+        self.given = weighted
 
-    def lesson(self, node, merged):
+    def rows(self, node, merged):
         return self.given
 
     def seed(self, node):
@@ -88,12 +88,14 @@ def test_together_is_one_node_after_another(changes, classes):
 def test_early_stop_ends_nodes_at_different_times():
     rng = np.random.default_rng(0)
     model = exact(patience=1, tolerance=0.02, epochs=200)
-    lessons = [Lesson(X, scale * X[:, 0], np.ones(6)) for scale in (0.1, 1.0, 5.0) for X in [rng.normal(size=(6, 3))]]
+    sets = [
+        WeightedRows(X, scale * X[:, 0], np.ones(6)) for scale in (0.1, 1.0, 5.0) for X in [rng.normal(size=(6, 3))]
+    ]
 
     def steps(train):
-        pupils = [model._pupil(_Given(lesson), 0, merged=False) for lesson in lessons]
-        train(model._course(None), pupils)
-        return [pupil.fit.steps for pupil in pupils]
+        trainings = [model._node_training(_Given(weighted), 0, merged=False) for weighted in sets]
+        train(model._setup(None), trainings)
+        return [training.fit.steps for training in trainings]
 
     assert steps(train_together) == steps(train_apart)
     assert len(set(steps(train_together))) == 3
@@ -183,11 +185,11 @@ def test_a_linear_module_is_least_squares():
 def test_soft_labels_are_the_cross_entropy_of_scikit_learn():
     network = difficult_network(classes=True)
     X, y = network.data[18]
-    lesson = Lesson(X, np.column_stack([0.9 - 0.7 * y, 0.1 + 0.7 * y]), np.ones(len(y)))
+    weighted = WeightedRows(X, np.column_stack([0.9 - 0.7 * y, 0.1 + 0.7 * y]), np.ones(len(y)))
     direct = LogisticRegression(C=1e9, tol=1e-12, max_iter=10_000)
-    direct.fit(np.vstack([X, X]), np.repeat([0, 1], len(y)), lesson.target.T.ravel())
+    direct.fit(np.vstack([X, X]), np.repeat([0, 1], len(y)), weighted.target.T.ravel())
     model = exact(nn.Linear(3, 2), loss="cross-entropy", optimiser="LBFGS", epochs=50, learning_rate=1.0)
-    arrays = one_lesson(network, model, lesson, answers=2)
+    arrays = one_lesson(network, model, weighted, answers=2)
     np.testing.assert_allclose(arrays["weight"][1] - arrays["weight"][0], direct.coef_[0], rtol=1e-3)
 
 
@@ -195,10 +197,10 @@ def test_soft_labels_are_the_cross_entropy_of_scikit_learn():
 def test_weight_two_is_a_row_twice(changes):
     network, rng = difficult_network(), np.random.default_rng(0)
     X, y = rng.normal(size=(4, 3)), rng.normal(size=4)
-    weighted = Lesson(X, y, np.array([1.0, 2.0, 1.0, 1.0]))
-    twice = Lesson(np.vstack([X, X[1:2]]), np.append(y, y[1]), np.ones(5))
-    plain = Lesson(X, y, np.ones(4))
-    one, other, without = (one_lesson(network, exact(**changes), lesson) for lesson in (weighted, twice, plain))
+    weighted = WeightedRows(X, y, np.array([1.0, 2.0, 1.0, 1.0]))
+    twice = WeightedRows(np.vstack([X, X[1:2]]), np.append(y, y[1]), np.ones(5))
+    plain = WeightedRows(X, y, np.ones(4))
+    one, other, without = (one_lesson(network, exact(**changes), weighted) for weighted in (weighted, twice, plain))
     for name in one:
         np.testing.assert_allclose(one[name], other[name], atol=1e-12)
     assert any(np.abs(one[name] - without[name]).max() > 1e-4 for name in one)

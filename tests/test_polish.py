@@ -51,13 +51,13 @@ class Unpolished(GTVMin):
 
 def problem_of(network: Network, algorithm: GTVMin) -> Problem:
     site = network.site
-    return Problem(site, site.bound(algorithm.loss), algorithm.coupling, algorithm.lam * site.weights)
+    return Problem(site, site.local_losses(algorithm.loss), algorithm.coupling, algorithm.lam * site.weights)
 
 
 def worst_violation(problem: Problem, w, u) -> float:
     """The largest violation of the optimality conditions: balance of flows, balls, and alignment of flow and change."""
     change = problem.difference(w)
-    balance = np.abs(problem.bound.gradient(w) + problem.site.divergence(u)).max()
+    balance = np.abs(problem.losses.gradient(w) + problem.site.divergence(u)).max()
     aligned = np.abs(problem.variation(w) - (u * change).sum(axis=1)).max()
     outside = np.abs(problem.coupling.dual_prox(u, np.ones(len(u)), problem.weights) - u).max()
     return float(max(balance, aligned, outside))
@@ -171,7 +171,7 @@ def test_a_component_that_costs_too_much_is_left_alone():
     w_new, u_new = polish(problem, w, u, sigma, effort=10)
     np.testing.assert_array_equal(w_new[4:], w[4:])
     np.testing.assert_array_equal(u_new[3:], u[3:])
-    assert np.abs(problem.bound.gradient(w_new) + problem.site.divergence(u_new))[:4].max() < 1e-8
+    assert np.abs(problem.losses.gradient(w_new) + problem.site.divergence(u_new))[:4].max() < 1e-8
 
 
 @pytest.mark.parametrize("coupling", [EuclideanNorm(), AbsoluteNorm()], ids=repr)

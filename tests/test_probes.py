@@ -38,14 +38,14 @@ def test_gradient_tracking_solves_heterogeneous_least_squares_exactly(local_step
     probe = probes.GradientTracking(local_steps=local_steps)
     run = fit(network, probe, rounds=4000, stop=None, measure_every=4000, engine=InProcess(lost=lost))
     np.testing.assert_allclose(run.models.w, best, atol=1e-12)
-    gradient = network.site.bound(Squared()).gradient(run.models.w)
+    gradient = network.site.local_losses(Squared()).gradient(run.models.w)
     np.testing.assert_allclose(run.state.tracker.mean(axis=0), gradient.mean(axis=0), atol=1e-13)
 
 
 def test_sampled_fedavg_averages_only_who_spoke():
     network = difficult_network()
     run = fit(network, probes.SampledFedAvg(), rounds=1, stop=None, participation=lambda _: [0, 5])
-    gradient = network.site.bound(Squared()).gradient
+    gradient = network.site.local_losses(Squared()).gradient
     w = np.zeros((24, 3))
     for _ in range(2):
         w -= 0.02 * gradient(w)
@@ -73,7 +73,7 @@ def upper_objective(network: Network, probe: probes.TwoLevel, phi: np.ndarray) -
     adjacency = (network.graph.to_sparse().toarray() > 0) + np.eye(n)
     scale = 1 / np.sqrt(adjacency.sum(axis=1))
     L = scale[:, None] * adjacency * scale
-    bound = network.site.bound(probe.loss)
+    losses = network.site.local_losses(probe.loss)
     zero = np.zeros((n, d))
     system = np.zeros((n, d, n, d))
     for i in range(n):
@@ -81,6 +81,6 @@ def upper_objective(network: Network, probe: probes.TwoLevel, phi: np.ndarray) -
         for j in range(n):
             reaction = pull if i == j else L[i, j] * phi
             system[i, :, j, :] = probe.lam * (reaction @ pull.T).T
-        system[i, :, i, :] += bound.hessian(zero)[i]
-    w = np.linalg.solve(system.reshape(n * d, n * d), -bound.gradient(zero).ravel())
+        system[i, :, i, :] += losses.hessian(zero)[i]
+    w = np.linalg.solve(system.reshape(n * d, n * d), -losses.gradient(zero).ravel())
     return 0.5 * float(w @ w)

@@ -201,8 +201,8 @@ def test_without_strong_convexity_there_is_no_guarantee():
 def test_constants_in_the_absolute_norm_are_safe():
     network, planted = planted_network(1, width=4)
     found = guaranteed_recovery(network, planted, 1.0, coupling=AbsoluteNorm())
-    bound = network.site.bound(Squared())
-    hessians = bound.hessian(np.zeros((11, 4)))
+    losses = network.site.local_losses(Squared())
+    hessians = losses.hessian(np.zeros((11, 4)))
     v = np.random.default_rng(0).normal(size=(2_000, 4))
     v /= np.abs(v).sum(axis=1)[:, None]
     for cluster in found.clusters:
@@ -220,8 +220,8 @@ def test_constant_above_agrees_with_cvxpy(seed, coupling):
     graph = Graph(13, ends, 10.0 ** rng.uniform(-3, 3, len(ends)))
     width = 1 + seed % 3
     network = Network(graph, [None] + [(rng.normal(size=(3, width)), rng.normal(size=3)) for _ in range(12)])
-    bound, component = network.site.bound(Squared()), graph.components
-    g = bound.gradient(bound.pool(component, component.max() + 1).minimise()[component])
+    losses, component = network.site.local_losses(Squared()), graph.components
+    g = losses.gradient(losses.pool(component, component.max() + 1).minimise()[component])
     u, lam = cvxpy.Variable((len(ends), width)), cvxpy.Variable()
     dual = 2 if isinstance(coupling, EuclideanNorm) else "inf"
     shares = cvxpy.multiply(1 / graph.weights, cvxpy.norm(u, dual, axis=1))

@@ -84,10 +84,10 @@ def test_the_prox_of_a_kinked_loss_is_exact(kind):
     rng = np.random.default_rng(0)
     for _ in range(30):
         X, y = awkward_rows(kind, rng)
-        bound = Absolute("sum").bind(Data.from_nodes([(X, y)]))
+        losses = Absolute("sum").bind(Data.from_nodes([(X, y)]))
         v, tau = rng.normal(size=(1, X.shape[1])) * 10.0 ** rng.uniform(-1, 1), 10.0 ** rng.uniform(-3, 2, 1)
         for start in (None, np.zeros_like(v)):
-            w, dual = bound.prox_with_dual(v, tau, start)
+            w, dual = losses.prox_with_dual(v, tau, start)
             assert (np.abs(dual) <= 1).all()
             pulls = tau * np.abs(X.T) @ np.abs(dual)
             np.testing.assert_array_less(np.abs(v - tau * (X.T @ dual) - w)[0], 1e-14 * (1 + pulls + np.abs(v[0])))
@@ -101,18 +101,18 @@ def test_the_prox_of_a_kinked_loss_is_exact(kind):
 )
 def test_the_minimiser_of_a_kinked_loss_is_that_of_cvxpy(loss):
     network = difficult_network()
-    bound = network.site.bound(loss)
-    w = bound.minimise()
-    np.testing.assert_allclose(bound.descent(w), 0, atol=1e-12)
-    for node in np.flatnonzero(bound.has_data):
+    losses = network.site.local_losses(loss)
+    w = losses.minimise()
+    np.testing.assert_allclose(losses.descent(w), 0, atol=1e-12)
+    for node in np.flatnonzero(losses.has_data):
         X, y = network.data[node]
-        v = cvxpy.Variable(bound.width)
+        v = cvxpy.Variable(losses.width)
         z = X @ v[:3] + (v[3] if loss.intercept else 0)
         low, high = loss.slopes(y)
         rows = cvxpy.maximum(cvxpy.multiply(low, z - y), cvxpy.multiply(high, z - y))
         c = 1 if loss.reduction == "sum" else 1 / len(y)
         best = cvxpy.Problem(cvxpy.Minimize(c * cvxpy.sum(rows) + loss.ridge / 2 * cvxpy.sum_squares(v[:3])))
-        assert bound.value(w)[node] == pytest.approx(best.solve(solver=cvxpy.CLARABEL), abs=1e-7)
+        assert losses.value(w)[node] == pytest.approx(best.solve(solver=cvxpy.CLARABEL), abs=1e-7)
 
 
 def test_wrong_slopes_are_found():
@@ -157,24 +157,24 @@ def test_a_wrong_coupling_is_found():
 
 def test_a_node_without_data_has_no_loss_not_even_ridge():
     network = difficult_network()
-    bound = network.site.bound(Squared(ridge=1.0))
+    losses = network.site.local_losses(Squared(ridge=1.0))
     bare = network.data.sizes == 0
     w = np.ones((24, 3))
-    assert (bound.value(w)[bare] == 0).all()
-    assert (bound.value(w)[~bare] > 1.5).all()
-    np.testing.assert_array_equal(bound.prox(w, np.ones(24))[bare], w[bare])
+    assert (losses.value(w)[bare] == 0).all()
+    assert (losses.value(w)[~bare] > 1.5).all()
+    np.testing.assert_array_equal(losses.prox(w, np.ones(24))[bare], w[bare])
 
 
 @pytest.mark.parametrize("loss", [Squared(), Squared("sum", 0.1, True), Logistic(ridge=0.1, intercept=True)], ids=repr)
 def test_local_minimisers_have_no_gradient(loss):
     network = difficult_network(classes=isinstance(loss, Logistic))
-    bound = network.site.bound(loss)
-    np.testing.assert_allclose(bound.gradient(bound.minimise()), 0, atol=1e-9)
+    losses = network.site.local_losses(loss)
+    np.testing.assert_allclose(losses.gradient(losses.minimise()), 0, atol=1e-9)
 
 
 def test_minimiser_of_the_squared_loss_has_least_norm():
     network = difficult_network()
-    w = network.site.bound(Squared()).minimise()
+    w = network.site.local_losses(Squared()).minimise()
     for node in range(24):
         X, y = network.data[node]
         if len(y):
@@ -184,8 +184,8 @@ def test_minimiser_of_the_squared_loss_has_least_norm():
 def test_pooled_loss_is_the_sum_of_local_losses():
     network = difficult_network()
     for loss in (Squared(ridge=0.2), Squared("sum"), Logistic("sum", 0.3), Absolute(), SquaredDistance(ridge=0.1)):
-        bound = network.site.bound(loss)
+        losses = network.site.local_losses(loss)
         group = np.arange(24) % 2
         w = np.random.default_rng(0).normal(size=(2, 3))
-        summed = np.bincount(group, bound.value(w[group]))
-        np.testing.assert_allclose(bound.pool(group, 2).value(w), summed)
+        summed = np.bincount(group, losses.value(w[group]))
+        np.testing.assert_allclose(losses.pool(group, 2).value(w), summed)

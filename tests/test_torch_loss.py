@@ -84,11 +84,11 @@ def test_a_linear_module_has_the_loss_of_a_linear_model(reduction):
 
 
 def test_the_gradient_is_the_derivative_of_the_value():
-    bound = TorchLoss(small_network(outputs=2), "cross-entropy", ridge=0.2).bind(difficult_network(classes=True).data)
+    losses = TorchLoss(small_network(outputs=2), "cross-entropy", ridge=0.2).bind(difficult_network(classes=True).data)
     rng = np.random.default_rng(1)
-    w, along = bound.start + rng.normal(size=(24, bound.width)), 1e-5 * rng.normal(size=(24, bound.width))
-    numeric = (bound.value(w + along) - bound.value(w - along)) / 2
-    np.testing.assert_allclose((bound.gradient(w) * along).sum(axis=1), numeric, rtol=1e-6, atol=1e-12)
+    w, along = losses.start + rng.normal(size=(24, losses.width)), 1e-5 * rng.normal(size=(24, losses.width))
+    numeric = (losses.value(w + along) - losses.value(w - along)) / 2
+    np.testing.assert_allclose((losses.gradient(w) * along).sum(axis=1), numeric, rtol=1e-6, atol=1e-12)
 
 
 def test_the_prox_with_enough_steps_is_the_closed_form():
@@ -102,13 +102,13 @@ def test_the_prox_with_enough_steps_is_the_closed_form():
 
 def test_the_prox_is_pulled_towards_v_as_tau_says():
     """The proximal term must not vanish: it does when v shares memory with the parameters that move."""
-    bound = SHORT.bind(difficult_network().data)
-    w, here = bound.start, bound.has_data
-    near, far = bound.prox(w + 1.0, np.full(24, 0.1), w), bound.prox(w - 1.0, np.full(24, 0.1), w)
+    losses = SHORT.bind(difficult_network().data)
+    w, here = losses.start, losses.has_data
+    near, far = losses.prox(w + 1.0, np.full(24, 0.1), w), losses.prox(w - 1.0, np.full(24, 0.1), w)
     assert (np.abs(near - far)[here] > 0.1).all()
-    loose, tight = (bound.prox(w, np.full(24, tau), w) - w for tau in (100.0, 0.01))
+    loose, tight = (losses.prox(w, np.full(24, tau), w) - w for tau in (100.0, 0.01))
     assert (np.linalg.norm(tight, axis=1) < 0.5 * np.linalg.norm(loose, axis=1))[here].all()
-    np.testing.assert_array_equal(bound.prox(w + 1.0, np.full(24, 0.1), w)[~here], (w + 1.0)[~here])
+    np.testing.assert_array_equal(losses.prox(w + 1.0, np.full(24, 0.1), w)[~here], (w + 1.0)[~here])
 
 
 def test_gtv_minimisation_with_a_linear_module_finds_the_linear_solution():

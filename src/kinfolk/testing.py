@@ -109,33 +109,35 @@ def check_loss(loss: Loss, labels: Any = None, *, seed: int = 0) -> None:
     )
     other = rng.permutation(slope)
     assert (loss.value(z, y) + loss.conjugate(other, y) >= z * other - 1e-9).all(), "conjugate is too small"
-    assert (np.abs(z) <= loss.reach(loss.value(z, y), y) * (1 + 1e-9) + 1e-9).all(), "reach is too small"
+    assert (np.abs(z) <= loss.radius(loss.value(z, y), y) * (1 + 1e-9) + 1e-9).all(), "reach is too small"
     _check_bound_loss(loss, y, rng)
 
 
 def _check_bound_loss(loss: Loss, y: Any, rng: np.random.Generator) -> None:
     sizes = [0, 1, 2, 3, 7]
     data = Data.from_nodes([(rng.normal(size=(m, 3)), y[:m]) if m else None for m in sizes])
-    bound = loss.bind(data)
-    w = rng.normal(size=(len(sizes), bound.width))
+    losses = loss.bind(data)
+    w = rng.normal(size=(len(sizes), losses.width))
     tau = 10.0 ** rng.uniform(-2, 2, len(sizes))
-    gradient = bound.gradient(w)
-    for k in range(bound.width):
+    gradient = losses.gradient(w)
+    for k in range(losses.width):
         shift = np.zeros_like(w)
         shift[:, k] = 1e-6
-        numeric = (bound.value(w + shift) - bound.value(w - shift)) / 2e-6
+        numeric = (losses.value(w + shift) - losses.value(w - shift)) / 2e-6
         assert_allclose(gradient[:, k], numeric, atol=1e-6, rtol=1e-5, err_msg="gradient of the node's loss")
-    best, dual = bound.prox_with_dual(w, tau)
-    pull = bound.combine(dual) + bound.ridge * best + (best - w) / tau[:, None]
+    best, dual = losses.prox_with_dual(w, tau)
+    pull = losses.combine(dual) + losses.ridge * best + (best - w) / tau[:, None]
     scale = 1 + np.abs(gradient).max()
     assert_allclose(pull, 0, atol=1e-9 * scale, err_msg="prox is not a minimiser")
     # β_r belongs to the prediction z_r: equality in Fenchel–Young.
-    product = bound.sum_rows(dual * bound.predict(best))
-    data_term = bound.value(best) - 0.5 * (bound.ridge * best**2).sum(axis=1)
-    assert_allclose(data_term + bound.conjugate(dual), product, atol=1e-9 * scale, err_msg="dual variables of the prox")
+    product = losses.sum_rows(dual * losses.predict(best))
+    data_term = losses.value(best) - 0.5 * (losses.ridge * best**2).sum(axis=1)
+    assert_allclose(
+        data_term + losses.conjugate(dual), product, atol=1e-9 * scale, err_msg="dual variables of the prox"
+    )
     few = np.array([3, 0, 4])
-    assert_allclose(bound.take(few).prox(w[few], tau[few]), best[few], rtol=1e-12, atol=1e-12, err_msg="take")
-    assert (bound.gradient(w)[0] == 0).all(), "a node without data must have no loss"
+    assert_allclose(losses.take(few).prox(w[few], tau[few]), best[few], rtol=1e-12, atol=1e-12, err_msg="take")
+    assert (losses.gradient(w)[0] == 0).all(), "a node without data must have no loss"
 
 
 def check_coupling(coupling: Coupling, *, seed: int = 0) -> None:
@@ -160,7 +162,7 @@ def check_coupling(coupling: Coupling, *, seed: int = 0) -> None:
     gap = weights * coupling.value(apart) + cost - (u * apart).sum(axis=1)
     assert (gap >= -1e-8 * (1 + np.abs(cost))).all(), "conjugate is too small"
     length = np.linalg.norm(v, axis=1)
-    assert (length <= coupling.reach(coupling.value(v), 4) * (1 + 1e-9)).all(), "reach is too small"
+    assert (length <= coupling.radius(coupling.value(v), 4) * (1 + 1e-9)).all(), "reach is too small"
     assert (coupling.dual_prox(v, sigma, np.zeros(200)) == 0).all(), "without weight no flow"
     derivative = getattr(coupling, "dual_prox_derivative", None)
     if derivative is not None:

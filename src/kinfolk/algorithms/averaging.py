@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from kinfolk.algorithms.parametric import LinearProgram, check_step_size
+from kinfolk.algorithms.parametric import ParametricAlgorithm, check_step_size
 from kinfolk.checks import AtLeast, InputError, Positive, listing
 from kinfolk.network.network import Network
 from kinfolk.network.site import Site
@@ -17,7 +17,7 @@ from kinfolk.typing import Floats, Ints
 
 
 @dataclass(frozen=True)
-class Averaging(LinearProgram):
+class Averaging(ParametricAlgorithm):
     """Models learnt by averaging, over nodes, models after some local steps, or gradients.
 
     With L_i = q_i F_i, F_i the mean loss of a node, q_i = 1 (``reduction="mean"``) or m_i (``"sum"``), and 0 without
@@ -43,19 +43,19 @@ class Averaging(LinearProgram):
 
     def introduction(self, site: Site) -> dict[str, Floats]:
         """What the coordinator must know before it starts: where to begin, q_i, and how curved F_i is."""
-        bound, share = site.bound(self.loss), self.share(site)
-        bend = bound.smoothness if self.step_size is None else np.zeros(site.node_count)
-        return {"w": bound.start, "share": share, "curvature": bend / np.maximum(share, 1.0)}
+        losses, share = site.local_losses(self.loss), self.share(site)
+        bend = losses.smoothness if self.step_size is None else np.zeros(site.node_count)
+        return {"w": losses.start, "share": share, "curvature": bend / np.maximum(share, 1.0)}
 
     def local_work(self, site: Site, w: Floats, step: Floats | float) -> Floats:
         """What every node says when it is given w (nodes, parameters); a step may differ from node to node."""
-        bound = site.bound(self.loss)
+        losses = site.local_losses(self.loss)
         mean_loss = 1.0 / np.maximum(self.share(site), 1.0)[:, None]
         if self.average == "gradients":
-            return bound.gradient(w) * mean_loss
+            return losses.gradient(w) * mean_loss
         said = w.copy()
         for _ in range(self.local_steps):
-            said -= step * bound.gradient(said) * mean_loss
+            said -= step * losses.gradient(said) * mean_loss
         return said
 
     def averaged(self, w: Floats, step: Floats, said: Floats, share: Floats, cluster: Ints) -> Floats:

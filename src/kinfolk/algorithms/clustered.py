@@ -22,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from kinfolk.algorithms.averaging import check_clusters, cluster_sums
-from kinfolk.algorithms.parametric import LinearProgram, ratio
+from kinfolk.algorithms.parametric import ParametricAlgorithm, ratio
 from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Reply, Turn
 from kinfolk.network.network import Network
 from kinfolk.network.site import Site
@@ -52,7 +52,7 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pooled(LinearProgram):
+class Pooled(ParametricAlgorithm):
     """One model for all.
 
     >>> from kinfolk import Network, fit, graphs
@@ -73,12 +73,12 @@ class Pooled(LinearProgram):
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """Start at zero."""
-        return self.resume(site, State(np.zeros((site.node_count, site.bound(self.loss).width))), turn)
+        return self.resume(site, State(np.zeros((site.node_count, site.local_losses(self.loss).width))), turn)
 
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
         """Say how the local loss looks at the present parameters, and at zero."""
         said = self._words(site, state.w)
-        return state, Outbox(coordinator={**said, "w": state.w, "zero": site.bound(self.loss).gradient_at_zero})
+        return state, Outbox(coordinator={**said, "w": state.w, "zero": site.local_losses(self.loss).gradient_at_zero})
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """Take the cluster's new parameters and say how the local loss looks there."""
@@ -86,8 +86,8 @@ class Pooled(LinearProgram):
         return State(w), Outbox(coordinator=self._words(site, w))
 
     def _words(self, site: Site, w: Floats) -> dict[str, Floats]:
-        bound = site.bound(self.loss)
-        return {"loss": bound.value(w), "gradient": bound.gradient(w), "hessian": bound.hessian(w)}
+        losses = site.local_losses(self.loss)
+        return {"loss": losses.value(w), "gradient": losses.gradient(w), "hessian": losses.hessian(w)}
 
     def start(self, turn: Turn, before: Any = None) -> None:
         """Nothing is known before the first words."""
@@ -111,7 +111,7 @@ class Pooled(LinearProgram):
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Loss, and the relative gradient of the own cluster as the coordinator last said it."""
         residual = inbox.to_all["residual"][self._cluster(site.nodes)]
-        return {"loss": site.bound(self.loss).value(state.w), "residual": residual**2}
+        return {"loss": site.local_losses(self.loss).value(state.w), "residual": residual**2}
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
         """Objective, and the relative gradients of the clusters put together."""

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from kinfolk.algorithms.parametric import LinearProgram, ratio, squares
+from kinfolk.algorithms.parametric import ParametricAlgorithm, ratio, squares
 from kinfolk.checks import AtLeast
 from kinfolk.engine.protocol import Arrays, Inbox
 from kinfolk.network.site import Site
@@ -30,7 +30,7 @@ SHARPNESS = 1e12  # σ at which the prox of the conjugate at σv is a subgradien
 
 
 @dataclass(frozen=True)
-class Descent(LinearProgram):
+class Descent(ParametricAlgorithm):
     """Tailored models by steps down the slope of the GTV objective. Neighbours hear w, and nothing else.
 
     The residual is the size of the slope against that of the losses at the start; where φ is a norm it does not vanish,
@@ -43,23 +43,23 @@ class Descent(LinearProgram):
 
     def origin(self, site: Site) -> Floats:
         """Where the loss says that every node begins."""
-        return site.bound(self.loss).start
+        return site.local_losses(self.loss).start
 
     def slope(self, site: Site, w: Floats, heard: Floats) -> Floats:
         """s_i; for large σ, the prox of σ(λA φ)* at σv is a subgradient of λA φ at v."""
         change = SHARPNESS * site.difference(w, heard)
         sharp = np.full(len(change), SHARPNESS)
         g = self.coupling.dual_prox(change, sharp, self.lam * site.weights)  # (1)
-        return site.bound(self.loss).gradient(w) + site.divergence(g)  # (2)
+        return site.local_losses(self.loss).gradient(w) + site.divergence(g)  # (2)
 
     def measure(self, site: Site, state: Any, inbox: Inbox) -> Arrays:
         """Both terms of the objective, and the slope."""
-        bound = site.bound(self.loss)
+        losses = site.local_losses(self.loss)
         variation = self.lam * site.weights * self.coupling.value(site.difference(state.w, inbox["w"]))
         return {
-            "objective": bound.value(state.w) + site.at_smaller_end(variation),
+            "objective": losses.value(state.w) + site.at_smaller_end(variation),
             "slope": squares(self.slope(site, state.w, inbox["w"])),
-            "resting": squares(bound.gradient_at_start),
+            "resting": squares(losses.gradient_at_start),
         }
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:

@@ -74,7 +74,7 @@ class FedAvg(Averaging):
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """Start where the loss says."""
-        return self.resume(site, State(site.bound(self.loss).start), turn)
+        return self.resume(site, State(site.local_losses(self.loss).start), turn)
 
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
         """Go on from a state; the coordinator learns how curved the losses are."""
@@ -106,7 +106,11 @@ class FedAvg(Averaging):
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Loss of the model last heard, and how far the coordinator has moved it since."""
         one = np.ones(site.node_count)
-        return {"loss": site.bound(self.loss).value(state.w), "change": one * inbox.to_all["change"], "nodes": one}
+        return {
+            "loss": site.local_losses(self.loss).value(state.w),
+            "change": one * inbox.to_all["change"],
+            "nodes": one,
+        }
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
         """Objective Σ L_i, and the relative change of the common model."""

@@ -75,5 +75,5 @@ class FedGD(Descent):
         """t_i; a node with neither data nor neighbours stays where it is, whatever its step."""
         if self.step_size is not None:
             return np.full(site.node_count, self.step_size)
-        bend = site.bound(self.loss).smoothness + 2 * self.lam * site.edge_sum(site.weights)
+        bend = site.local_losses(self.loss).smoothness + 2 * self.lam * site.edge_sum(site.weights)
         return 1.0 / np.where(bend > 0, bend, 1.0)

@@ -38,7 +38,7 @@ from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Turn
 from kinfolk.local_models.discrepancies import CrossEntropy, Discrepancy, SquaredError
 from kinfolk.local_models.estimators import as_local_model
 from kinfolk.local_models.fitted import FittedModels
-from kinfolk.local_models.weighted_rows import Lesson, Lessons, LocalModel
+from kinfolk.local_models.weighted_rows import LocalModel, TrainingSets, WeightedRows
 from kinfolk.network.data import rows_of
 from kinfolk.network.network import Network
 from kinfolk.network.site import Site
@@ -188,10 +188,10 @@ class FedRelax:
     def _learn(self, site: Site, state: State, heard: Floats, learners: Ints, turn: Turn) -> tuple[State, Outbox]:
         """Fit the learners, kind by kind, and let them label their points."""
         kinds = self._kinds(site)
-        lessons = self._lessons(site, state, heard, kinds, self._recalled(site, state, kinds, turn), turn)
+        sets = self._lessons(site, state, heard, kinds, self._recalled(site, state, kinds, turn), turn)
         fitted, said, moved = (field.copy() for field in state)
         for kind, nodes in _by_kind(kinds, learners):
-            models = _objects(kind.fit_nodes(lessons(nodes)))
+            models = _objects(kind.fit_nodes(sets(nodes)))
             learnt = np.array([model is not None for model in models])
             taught = nodes[learnt]  # who hears nothing and has no data keeps what it knew
             fitted[taught] = models[learnt]
@@ -206,9 +206,9 @@ class FedRelax:
         state: State,
         heard: Floats,
         kinds: list[LocalModel],
-        recalled: list[Lesson | None],
+        recalled: list[WeightedRows | None],
         turn: Turn,
-    ) -> Callable[[Ints], Lessons]:
+    ) -> Callable[[Ints], TrainingSets]:
         """What nodes learn from this round."""
         sizes, points = np.maximum(site.data.sizes, 1), state.said.shape[1]
         rate = self.lam * (sizes / points if self.weighting == "average" else np.ones(site.node_count))
@@ -218,7 +218,7 @@ class FedRelax:
             return int(turn.rng(site.nodes[node]).integers(2**31))
 
         discrepancy = self._discrepancy(kinds)
-        return lambda nodes: Lessons(site, nodes, target, said, rate, state.fitted, seed, recalled, discrepancy)
+        return lambda nodes: TrainingSets(site, nodes, target, said, rate, state.fitted, seed, recalled, discrepancy)
 
     def _target(self, site: Site, kinds: list[LocalModel]) -> Floats:
         """The labels of own rows: numbers, or certain probabilities."""
@@ -227,15 +227,15 @@ class FedRelax:
         assert site.classes is not None
         return (site.data.y[:, None] == site.classes).astype(np.float64)
 
-    def _recalled(self, site: Site, state: State, kinds: list[LocalModel], turn: Turn) -> list[Lesson | None]:
+    def _recalled(self, site: Site, state: State, kinds: list[LocalModel], turn: Turn) -> list[WeightedRows | None]:
         """(20): random points with the labels that a node would have given them before; each counts 1."""
-        nothing: list[Lesson | None] = [None] * site.node_count
+        nothing: list[WeightedRows | None] = [None] * site.node_count
         if self.recall == 0:
             return nothing
         for i in np.flatnonzero([model is not None for model in state.fitted]):
             z = turn.rng(site.nodes[i]).normal(size=(self.recall, site.data.feature_count))
             label = kinds[i].predict_nodes([state.fitted[i]], [z], site.classes)[0]
-            nothing[i] = Lesson(z, label, np.ones(self.recall))
+            nothing[i] = WeightedRows(z, label, np.ones(self.recall))
         return nothing
 
     def _label(self, site: Site, kind: LocalModel, fitted: Any, nodes: Ints) -> Floats:
@@ -260,25 +260,25 @@ class FedRelax:
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """L_i, λ Σ_j A_ij δ(h_i, h_j), and how far what is said moves."""
         kinds = self._kinds(site)
-        nothing: list[Lesson | None] = [None] * site.node_count  # what is recalled is no part of the objective
-        lessons = self._lessons(site, state, inbox["said"], kinds, nothing, Turn(0, site.nodes, 0))(site.nodes)
-        alike = lessons.public.ndim == 2 and isinstance(lessons.discrepancy, SquaredError)
-        apart = _squared_apart(lessons) if alike else self._apart_on_their_points(site, state, kinds, lessons)
+        nothing: list[WeightedRows | None] = [None] * site.node_count  # what is recalled is no part of the objective
+        sets = self._lessons(site, state, inbox["said"], kinds, nothing, Turn(0, site.nodes, 0))(site.nodes)
+        alike = sets.public.ndim == 2 and isinstance(sets.discrepancy, SquaredError)
+        apart = _squared_apart(sets) if alike else self._apart_on_their_points(site, state, kinds, sets)
         return {
-            "loss": _own_loss(state, kinds, lessons),
+            "loss": _own_loss(state, kinds, sets),
             "disagreement": self.lam * np.where(_has_model(state), apart, 0.0),
             "moved": state.moved,
             "size": _mean_per_node(np.nan_to_num(state.said) ** 2),
         }
 
-    def _apart_on_their_points(self, site: Site, state: State, kinds: list[LocalModel], lessons: Lessons) -> Floats:
+    def _apart_on_their_points(self, site: Site, state: State, kinds: list[LocalModel], sets: TrainingSets) -> Floats:
         """Σ_j A_ij δ(h_i, h_j) of every own node, neighbour by neighbour."""
         apart = np.zeros(site.node_count)
         for i in np.flatnonzero(_has_model(state)).tolist():
-            neighbours, weights = lessons.teachers(i)
+            neighbours, weights = sets.teachers(i)
             if len(neighbours):
                 mine = self._on_their_points(site, kinds[i], state, i, neighbours)
-                distances = lessons.discrepancy.value(lessons.said[neighbours], mine)
+                distances = sets.discrepancy.value(sets.said[neighbours], mine)
                 apart[i] = (weights * distances.mean(axis=1)).sum()
         return apart
 
@@ -342,23 +342,23 @@ def _mean_per_node(values: Floats) -> Floats:
     return values.reshape(len(values), math.prod(values.shape[1:])).mean(axis=1)
 
 
-def _own_loss(state: State, kinds: list[LocalModel], lessons: Lessons) -> Floats:
+def _own_loss(state: State, kinds: list[LocalModel], sets: TrainingSets) -> Floats:
     """(own,) L_i: the mean over a node's own rows; zero where there are none, or no model."""
-    site = lessons.site
+    site = sets.site
     loss = np.zeros(site.node_count)
     for kind, nodes in _by_kind(kinds, np.flatnonzero(_has_model(state) & (site.data.sizes > 0))):
         said = kind.predict_nodes(list(state.fitted[nodes]), [site.data[i][0] for i in nodes], site.classes)
         rows = rows_of(site.data.starts, nodes)
-        wrong = lessons.discrepancy.loss(lessons.target[rows], np.concatenate(said))
+        wrong = sets.discrepancy.loss(sets.target[rows], np.concatenate(said))
         loss[nodes] = np.bincount(site.data.owner[rows], wrong, site.node_count)[nodes] / site.data.sizes[nodes]
     return loss
 
 
-def _squared_apart(lessons: Lessons) -> Floats:
+def _squared_apart(sets: TrainingSets) -> Floats:
     """Σ_j A_ij δ(h_i, h_j) of every own node, for the squared error on common points: an edge is alike at both ends."""
-    site = lessons.site
-    speak = lessons.speaks[site.head] & lessons.speaks[site.tail]
+    site = sets.site
+    speak = sets.speaks[site.head] & sets.speaks[site.tail]
     speak = speak if site.live is None else speak & site.live
     apart = np.zeros(len(site.head))
-    apart[speak] = kernels.squared_distance(lessons.said, site.head[speak], site.tail[speak])
-    return site.edge_sum(site.weights * apart / lessons.said.shape[1])
+    apart[speak] = kernels.squared_distance(sets.said, site.head[speak], site.tail[speak])
+    return site.edge_sum(site.weights * apart / sets.said.shape[1])

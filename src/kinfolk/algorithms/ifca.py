@@ -144,9 +144,9 @@ class IFCA(Averaging):
 
     def _pick(self, site: Site, models: Floats) -> tuple[Ints, Floats]:
         """(1): the model of every node and its loss there, (nodes, starts)."""
-        bound = site.bound(self.loss)
+        losses = site.local_losses(self.loss)
         every = models.reshape(-1, models.shape[-1])
-        values = [bound.value(np.broadcast_to(w, (site.node_count, len(w)))) for w in every]
+        values = [losses.value(np.broadcast_to(w, (site.node_count, len(w)))) for w in every]
         loss = np.stack(values, axis=1).reshape(site.node_count, *models.shape[:2])
         return loss.argmin(axis=2), loss.min(axis=2)
 
@@ -183,7 +183,11 @@ class IFCA(Averaging):
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Loss of the model picked last, and how far the coordinator has moved the models since."""
         one = np.ones(site.node_count)
-        return {"loss": site.bound(self.loss).value(state.w), "change": one * inbox.to_all["change"], "nodes": one}
+        return {
+            "loss": site.local_losses(self.loss).value(state.w),
+            "change": one * inbox.to_all["change"],
+            "nodes": one,
+        }
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
         """Objective Σ L_i, and the relative change of the models."""

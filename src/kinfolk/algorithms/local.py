@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kinfolk.algorithms.parametric import LinearProgram, gradient_measure, gradient_summary
+from kinfolk.algorithms.parametric import ParametricAlgorithm, gradient_measure, gradient_summary
 from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Turn
 from kinfolk.network.site import Site
 from kinfolk.objective.losses import Squared
@@ -27,7 +27,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Local(LinearProgram):
+class Local(ParametricAlgorithm):
     """Every node learns from its own data only; of several minimisers, the squared loss takes the smallest.
 
     >>> from kinfolk import Network, fit, graphs
@@ -40,8 +40,8 @@ class Local(LinearProgram):
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """w_i <- argmin L_i."""
-        bound = site.bound(self.loss)
-        return State(np.where(bound.has_data[:, None], bound.minimise(), np.nan)), Outbox()
+        losses = site.local_losses(self.loss)
+        return State(np.where(losses.has_data[:, None], losses.minimise(), np.nan)), Outbox()
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """Nothing more to do."""
@@ -49,8 +49,8 @@ class Local(LinearProgram):
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Loss and gradient, at nodes with data."""
-        bound = site.bound(self.loss)
-        return gradient_measure(site, self.loss, np.where(bound.has_data[:, None], state.w, bound.start))
+        losses = site.local_losses(self.loss)
+        return gradient_measure(site, self.loss, np.where(losses.has_data[:, None], state.w, losses.start))
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
         """Objective and relative gradient."""

@@ -15,7 +15,7 @@ from kinfolk.objective.node_loss import NodeLoss
 from kinfolk.typing import Floats
 
 
-class LinearProgram:
+class ParametricAlgorithm:
     """For programs with a ``loss`` and a state with parameters ``w`` (nodes, parameters)."""
 
     loss: NodeLoss
@@ -37,7 +37,7 @@ class LinearProgram:
         return self.loss.models(state.w)
 
 
-def check_step_size(program: LinearProgram, step_size: float | None) -> None:
+def check_step_size(program: ParametricAlgorithm, step_size: float | None) -> None:
     """A step size where the curvature of the loss has no bound from which one follows."""
     if step_size is None and not np.isfinite(program.loss.most_curvature):
         raise InputError(
@@ -53,11 +53,11 @@ def squares(values: Floats) -> Floats:
 
 def gradient_measure(site: Site, loss: NodeLoss, w: Floats) -> Arrays:
     """Loss and squared gradients per node, for programs that minimise a sum of local losses."""
-    bound = site.bound(loss)
+    losses = site.local_losses(loss)
     return {
-        "loss": bound.value(w),
-        "start": squares(bound.gradient_at_start),
-        "size": squares(bound.descent(w)),
+        "loss": losses.value(w),
+        "start": squares(losses.gradient_at_start),
+        "size": squares(losses.descent(w)),
     }
 
 

@@ -25,7 +25,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from kinfolk.algorithms.parametric import LinearProgram, relative_change, squares
+from kinfolk.algorithms.parametric import ParametricAlgorithm, relative_change, squares
 from kinfolk.checks import AtLeast, Positive
 from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Reply, Turn
 from kinfolk.network.site import Site
@@ -49,7 +49,7 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PFedMe(LinearProgram):
+class PFedMe(ParametricAlgorithm):
     """Tailored models near a common one; nodes without data get the common one.
 
     Parameters
@@ -76,7 +76,7 @@ class PFedMe(LinearProgram):
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """Start where the loss says."""
-        start = site.bound(self.loss).start
+        start = site.local_losses(self.loss).start
         return self.resume(site, State(start, start.copy()), turn)
 
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
@@ -85,14 +85,14 @@ class PFedMe(LinearProgram):
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1) and (2), R times."""
-        bound = site.bound(self.loss)
+        losses = site.local_losses(self.loss)
         common = np.tile(inbox.to_all["w"], (site.node_count, 1))
-        reach = 1.0 if self.step_size is None else self.step_size * self.lam
+        pull = 1.0 if self.step_size is None else self.step_size * self.lam
         w, theta, tau = common.copy(), state.w, np.full(site.node_count, 1.0 / self.lam)
         for _ in range(self.local_rounds):
-            theta = bound.prox(w, tau, theta)  # (1)
-            w -= reach * (w - theta)  # (2)
-        return State(theta, common), Outbox(coordinator={"w": w, "share": bound.has_data.astype(np.float64)})
+            theta = losses.prox(w, tau, theta)  # (1)
+            w -= pull * (w - theta)  # (2)
+        return State(theta, common), Outbox(coordinator={"w": w, "share": losses.has_data.astype(np.float64)})
 
     def start(self, turn: Turn, before: Memory | None = None) -> Memory | None:
         """Nothing is known before the first words; a changed problem goes on from the same common model."""
@@ -112,7 +112,7 @@ class PFedMe(LinearProgram):
         """L_i(θ_i), the distance to the common model last heard, and how far that has moved since."""
         one = np.ones(site.node_count)
         return {
-            "loss": site.bound(self.loss).value(state.w),
+            "loss": site.local_losses(self.loss).value(state.w),
             "distance": squares(state.w - state.common),
             "change": one * inbox.to_all["change"],
             "nodes": one,

@@ -3,7 +3,7 @@
 from kinfolk.kernels.edges import (
     HUGE,
     add_flows,
-    along,
+    add_scaled,
     clip_rows,
     difference,
     dual_look,
@@ -27,7 +27,7 @@ from kinfolk.kernels.rows import (
 __all__ = [
     "HUGE",
     "add_flows",
-    "along",
+    "add_scaled",
     "clip_rows",
     "combine_rows",
     "difference",

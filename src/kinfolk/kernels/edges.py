@@ -34,7 +34,7 @@ def squared_distance(values: Floats, head: Ints, tail: Ints) -> Floats:
 
 
 @njit(cache=True)
-def along(u: Floats, sigma: Floats, change: Floats) -> Floats:
+def add_scaled(u: Floats, sigma: Floats, change: Floats) -> Floats:
     """u_e + σ_e change_e, without a temporary."""
     out = np.empty_like(u)
     for e in range(len(u)):

@@ -34,7 +34,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from kinfolk.local_models.weighted_rows import Lesson
+from kinfolk.local_models.weighted_rows import WeightedRows
 from kinfolk.typing import Floats
 
 SMALLEST_PROBABILITY = 1e-12  # whose logarithm is taken; fits to labels have their own safeguards
@@ -57,7 +57,7 @@ class Discrepancy(ABC):
         """What a node's own rows cost, (rows,): by default as if a neighbour had labelled them."""
         return self.value(target, said)
 
-    def rows(self, labelled: Lesson) -> Lesson:
+    def rows(self, labelled: WeightedRows) -> WeightedRows:
         """The weighted rows to learn from, of points with a neighbour's labels: by default these."""
         return labelled
 
@@ -124,8 +124,8 @@ class SymmetricCrossEntropy(Discrepancy):
         """−Σ_c target_c log said_c."""
         return CrossEntropy().value(target, said)
 
-    def rows(self, labelled: Lesson) -> Lesson:
+    def rows(self, labelled: WeightedRows) -> WeightedRows:
         """Every point twice at half its weight: with its label, and with the logarithm of it."""
         X, label, weight = labelled
         exchanged = np.log(np.maximum(label, SMALLEST_PROBABILITY))
-        return Lesson(np.concatenate([X, X]), np.concatenate([label, exchanged]), np.tile(weight / 2, 2))
+        return WeightedRows(np.concatenate([X, X]), np.concatenate([label, exchanged]), np.tile(weight / 2, 2))

@@ -20,7 +20,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from kinfolk.checks import InputError, LearningError
 from kinfolk.local_models.discrepancies import Discrepancy, SquaredProbabilities, SymmetricCrossEntropy
-from kinfolk.local_models.weighted_rows import Lesson, Lessons, LocalModel
+from kinfolk.local_models.weighted_rows import LocalModel, TrainingSets, WeightedRows
 from kinfolk.typing import Floats
 
 THREADS_FROM = 1_000  # rows
@@ -87,22 +87,22 @@ class Estimator:
         parameters = self.estimator.get_params(deep=True) if hasattr(self.estimator, "get_params") else {}
         return [name for name, value in parameters.items() if name.endswith("random_state") and value is None]
 
-    def fit_nodes(self, lessons: Lessons) -> list[Any]:
+    def fit_nodes(self, sets: TrainingSets) -> list[Any]:
         """One fit per node, in threads."""
-        merged = self.merges and lessons.merging
+        merged = self.merges and sets.merging
         bare = clone(self.estimator)
-        rows = lessons.said.shape[1] * (1.0 if merged else float(lessons.site.own_degrees.mean()))
-        return in_threads(lambda node: self._fit(bare, lessons, int(node), merged), lessons.nodes, rows)
+        rows = sets.said.shape[1] * (1.0 if merged else float(sets.site.own_degrees.mean()))
+        return in_threads(lambda node: self._fit(bare, sets, int(node), merged), sets.nodes, rows)
 
-    def _fit(self, bare: Any, lessons: Lessons, node: int, merged: bool) -> Any:
-        site, lesson = lessons.site, lessons.lesson(node, merged)
-        if not len(lesson.weight):
+    def _fit(self, bare: Any, sets: TrainingSets, node: int, merged: bool) -> Any:
+        site, weighted = sets.site, sets.rows(node, merged)
+        if not len(weighted.weight):
             return None
-        X, y, weight = self._rows(lesson, site.classes)
+        X, y, weight = self._rows(weighted, site.classes)
         if self.classifies and y.ndim == 1 and (y == y[0]).all():
             return OneClass(y[0])
         try:
-            seeded = _seeded(copy.deepcopy(bare), self._seeds, lambda: lessons.seed(node))
+            seeded = _seeded(copy.deepcopy(bare), self._seeds, lambda: sets.seed(node))
             # Rows were checked when the network was made.
             with config_context(assume_finite=True, skip_parameter_validation=True):
                 X, unchecked = _ready(bare, X)
@@ -111,9 +111,9 @@ class Estimator:
             what = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
             raise LearningError(f"Node {site.names[node]!r} could not be fitted ({what}).") from error
 
-    def _rows(self, lesson: Lesson, classes: Floats | None) -> Lesson:
+    def _rows(self, weighted: WeightedRows, classes: Floats | None) -> WeightedRows:
         """A lesson as the estimator takes it."""
-        return _row_per_class(lesson, classes) if self.classifies else lesson
+        return _row_per_class(weighted, classes) if self.classifies else weighted
 
     def predict_nodes(self, fitted: Sequence[Any], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
         """Predictions, or probabilities, in threads."""
@@ -164,8 +164,8 @@ class AsClassifier(Estimator):
         """Whatever has rows with probabilities."""
         return not isinstance(discrepancy, SymmetricCrossEntropy)
 
-    def _rows(self, lesson: Lesson, classes: Floats | None) -> Lesson:
-        return lesson
+    def _rows(self, weighted: WeightedRows, classes: Floats | None) -> WeightedRows:
+        return weighted
 
     def _say(self, fitted: Any, X: Floats, classes: Floats | None) -> Floats:
         X, unchecked = _ready(fitted, X)
@@ -266,12 +266,12 @@ def _seeded(estimator: Any, names: list[str], seed: Callable[[], int]) -> Any:
     return estimator.set_params(**dict.fromkeys(names, seed())) if names else estimator
 
 
-def _row_per_class(lesson: Lesson, classes: Floats | None) -> Lesson:
+def _row_per_class(weighted: WeightedRows, classes: Floats | None) -> WeightedRows:
     """A soft label becomes one weighted row per class, which is exactly cross-entropy; nothing weighs nothing."""
     assert classes is not None
-    weight = lesson.weight[:, None] * lesson.target
+    weight = weighted.weight[:, None] * weighted.target
     rows, label = np.nonzero(weight > 0)
-    return Lesson(lesson.X[rows], classes[label], weight[rows, label])
+    return WeightedRows(weighted.X[rows], classes[label], weight[rows, label])
 
 
 def nearest_probabilities(values: Floats) -> Floats:

@@ -15,11 +15,11 @@ from scipy.special import softmax
 
 from kinfolk.checks import AtLeast, InputError, LearningError, Positive, check_parameters
 from kinfolk.local_models.discrepancies import Discrepancy, SquaredProbabilities, SymmetricCrossEntropy
-from kinfolk.local_models.weighted_rows import Lessons
+from kinfolk.local_models.weighted_rows import TrainingSets
 from kinfolk.typing import Floats
 
 if TYPE_CHECKING:
-    from kinfolk.local_models.keras_training import Course, KerasFit
+    from kinfolk.local_models.keras_training import KerasFit, TrainingSetup
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,17 +63,17 @@ class KerasModel:
     @property
     def classifies(self) -> bool:
         """Whether it says probabilities of classes."""
-        return self._course.loss_name in _training().CATEGORICAL
+        return self._setup.loss_name in _training().CATEGORICAL
 
     # ------------------------------------------------------------------ before round 1
 
     def check(self) -> None:
         """Refuse parameters out of range, what is no model, and losses that cannot hear probabilities."""
         check_parameters(self)
-        if self._course.loss_name in _training().DEAF:
+        if self._setup.loss_name in _training().DEAF:
             raise InputError(
                 "Expected a Keras model compiled with categorical_crossentropy for classes, as neighbours say "
-                f"probabilities, got {self._course.loss_name}."
+                f"probabilities, got {self._setup.loss_name}."
             )
 
     def learns(self, discrepancy: Discrepancy) -> bool:
@@ -96,10 +96,10 @@ class KerasModel:
         return made
 
     @cached_property
-    def _course(self) -> Course:
+    def _setup(self) -> TrainingSetup:
         """What the model was compiled with, or else what the parameters say."""
         training = _training()
-        compiled = training.course_of(self._given)
+        compiled = training.setup_of(self._given)
         if compiled is not None:
             return compiled
         if self.loss not in training.LOSSES:
@@ -109,7 +109,9 @@ class KerasModel:
         except ValueError:
             self._refuse("optimiser", "the name of an optimiser of Keras")
         optimiser.learning_rate = self.learning_rate
-        return training.Course(training.LOSSES[self.loss](self.logits), training.keras.optimizers.serialize(optimiser))
+        return training.TrainingSetup(
+            training.LOSSES[self.loss](self.logits), training.keras.optimizers.serialize(optimiser)
+        )
 
     def _drawn(self, features: int, seed: int) -> Any:
         """A new model, its weights drawn from a seed."""
@@ -139,25 +141,25 @@ class KerasModel:
 
     # ------------------------------------------------------------------ as a local model
 
-    def fit_nodes(self, lessons: Lessons) -> list[KerasFit | None]:
+    def fit_nodes(self, sets: TrainingSets) -> list[KerasFit | None]:
         """Train one node after another."""
-        return [self._fit(lessons, int(node)) for node in lessons.nodes]
+        return [self._fit(sets, int(node)) for node in sets.nodes]
 
-    def _fit(self, lessons: Lessons, node: int) -> KerasFit | None:
-        training, lesson = _training(), lessons.lesson(node, merged=False)
-        if not len(lesson.weight):
+    def _fit(self, sets: TrainingSets, node: int) -> KerasFit | None:
+        training, weighted = _training(), sets.rows(node, merged=False)
+        if not len(weighted.weight):
             return None
-        seed, before, features = lessons.seed(node), lessons.before[node], lesson.X.shape[1]
+        seed, before, features = sets.seed(node), sets.before[node], weighted.X.shape[1]
         model = self._worker(features)
         try:
             new = before is None or self.keep == "nothing"
             start = training.as_fit(self._drawn(features, seed)) if new else before
             model.set_weights(list(start.arrays.values()))
-            self._course.compile(model)
-            training.train(model, lesson, self.epochs, self.batch_size, seed)
+            self._setup.compile(model)
+            training.train(model, weighted, self.epochs, self.batch_size, seed)
         except Exception as error:  # whatever Keras raises, the node is named and the run is kept
             what = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise LearningError(f"Node {lessons.site.names[node]!r} could not be fitted ({what}).") from error
+            raise LearningError(f"Node {sets.site.names[node]!r} could not be fitted ({what}).") from error
         return training.as_fit(model)
 
     def predict_nodes(self, fitted: Sequence[KerasFit], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
@@ -169,7 +171,7 @@ class KerasModel:
         model.set_weights(list(fit.arrays.values()))
         said = _training().say(model, X)
         if self.classifies:
-            return softmax(said, axis=1) if self._course.says_logits else said
+            return softmax(said, axis=1) if self._setup.says_logits else said
         return said[:, 0] if said.ndim == 2 and said.shape[1] == 1 else said
 
 

@@ -13,7 +13,7 @@ import numpy as np
 os.environ.setdefault("KERAS_BACKEND", "torch")
 import keras
 
-from kinfolk.local_models.weighted_rows import Lesson
+from kinfolk.local_models.weighted_rows import WeightedRows
 from kinfolk.typing import Floats
 
 CATEGORICAL = ("categorical_crossentropy", "CategoricalCrossentropy")
@@ -32,7 +32,7 @@ class KerasFit(NamedTuple):
     arrays: dict[str, Any]  # in the model's order: {"0 kernel": ..., "1 bias": ...}
 
 
-class Course(NamedTuple):
+class TrainingSetup(NamedTuple):
     """What a model is compiled with."""
 
     loss: Any
@@ -55,11 +55,11 @@ class Course(NamedTuple):
         model.compile(loss=self.loss, optimizer=keras.optimizers.deserialize(self.optimiser))
 
 
-def course_of(model: Any) -> Course | None:
+def setup_of(model: Any) -> TrainingSetup | None:
     """What a model was compiled with; None if it was not."""
     if not model.compiled:
         return None
-    return Course(model.loss, keras.optimizers.serialize(model.optimizer))
+    return TrainingSetup(model.loss, keras.optimizers.serialize(model.optimizer))
 
 
 def as_fit(model: Any) -> KerasFit:
@@ -67,12 +67,12 @@ def as_fit(model: Any) -> KerasFit:
     return KerasFit({f"{k} {v.name}": keras.ops.convert_to_numpy(v).copy() for k, v in enumerate(model.weights)})
 
 
-def train(model: Any, lesson: Lesson, epochs: int, batch_size: int | None, seed: int) -> None:
+def train(model: Any, weighted: WeightedRows, epochs: int, batch_size: int | None, seed: int) -> None:
     """Minimise the weighted mean loss of the rows."""
-    rows = len(lesson.weight)
-    X, target = lesson.X.astype(np.float32), lesson.target.astype(np.float32)
+    rows = len(weighted.weight)
+    X, target = weighted.X.astype(np.float32), weighted.target.astype(np.float32)
     target = target if target.ndim == 2 else target[:, None]
-    weight = (lesson.weight / lesson.weight.mean()).astype(np.float32)
+    weight = (weighted.weight / weighted.weight.mean()).astype(np.float32)
     size, draw = batch_size or rows, np.random.default_rng(seed)
     for _ in range(epochs):
         order = draw.permutation(rows) if size < rows else np.arange(rows)

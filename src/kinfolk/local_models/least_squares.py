@@ -20,7 +20,7 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.checks import AtLeast, Between, Positive, check_parameters
 from kinfolk.local_models.discrepancies import Discrepancy, SquaredError
-from kinfolk.local_models.weighted_rows import Lesson, Lessons
+from kinfolk.local_models.weighted_rows import TrainingSets, WeightedRows
 from kinfolk.objective.local_losses import invert_symmetric
 from kinfolk.typing import Bools, Floats
 
@@ -78,84 +78,82 @@ class LinearModel:
         """The squared error, which is in (1), and nothing else."""
         return isinstance(discrepancy, SquaredError)
 
-    def fit_nodes(self, lessons: Lessons) -> list[LinearFit | None]:
+    def fit_nodes(self, sets: TrainingSets) -> list[LinearFit | None]:
         """Minimise (1), or take a step."""
-        b, recalled = self._linear(lessons), bool(_recalled(lessons))
+        b, recalled = self._linear(sets), bool(_recalled(sets))
         if self.step is None:
-            inverse = invert_symmetric(self._curvature(lessons)) if recalled else self._kept_inverse(lessons)
-            fits = _fits(_times(inverse, b)[lessons.nodes])
+            inverse = invert_symmetric(self._curvature(sets)) if recalled else self._kept_inverse(sets)
+            fits = _fits(_times(inverse, b)[sets.nodes])
         else:
-            w, v = self._start(lessons, b.shape[1])
-            H = self._curvature(lessons) if recalled else self._kept_curvature(lessons)
-            slope = 2 * (_times(H, w) - b) / np.maximum(lessons.site.data.sizes, 1)[:, None]
+            w, v = self._start(sets, b.shape[1])
+            H = self._curvature(sets) if recalled else self._kept_curvature(sets)
+            slope = 2 * (_times(H, w) - b) / np.maximum(sets.site.data.sizes, 1)[:, None]
             w, v = self.step(w, v, slope)
-            fits = _fits(w[lessons.nodes], v[lessons.nodes])
-        for k in np.flatnonzero(self._idle(lessons)[lessons.nodes]):
+            fits = _fits(w[sets.nodes], v[sets.nodes])
+        for k in np.flatnonzero(self._idle(sets)[sets.nodes]):
             fits[k] = None
         return fits
 
-    def _idle(self, lessons: Lessons) -> Bools:
+    def _idle(self, sets: TrainingSets) -> Bools:
         """(own,) who has neither data nor heard anything."""
-        return self._kept(
-            "idle", lessons, lambda: (lessons.site.data.sizes == 0) & (lessons.rate * lessons.heard_weight == 0)
-        )
+        return self._kept("idle", sets, lambda: (sets.site.data.sizes == 0) & (sets.rate * sets.heard_weight == 0))
 
-    def _linear(self, lessons: Lessons) -> Floats:
+    def _linear(self, sets: TrainingSets) -> Floats:
         """b_i of (1)."""
-        _, own = lessons.site.kept(("own rows", self), lambda: self._own(lessons))
-        labels = np.where(lessons.speaks[:, None], lessons.said, 0.0)
-        b = own + lessons.rate[:, None] * lessons.neighbour_sum(self._along_points(lessons, labels))
-        for node, rows in _recalled(lessons):
+        _, own = sets.site.kept(("own rows", self), lambda: self._own(sets))
+        labels = np.where(sets.speaks[:, None], sets.said, 0.0)
+        b = own + sets.rate[:, None] * sets.neighbour_sum(self._along_points(sets, labels))
+        for node, rows in _recalled(sets):
             b[node] += (rows.weight * rows.target) @ self._widen(rows.X)
         return b
 
-    def _curvature(self, lessons: Lessons) -> Floats:
+    def _curvature(self, sets: TrainingSets) -> Floats:
         """H_i of (1)."""
-        site = lessons.site
-        own, _ = site.kept(("own rows", self), lambda: self._own(lessons))
-        points = site.kept(("points", self), lambda: _gram(self._widen(lessons.public)))
+        site = sets.site
+        own, _ = site.kept(("own rows", self), lambda: self._own(sets))
+        points = site.kept(("points", self), lambda: _gram(self._widen(sets.public)))
         if points.ndim == 2:
-            H = own + (lessons.rate * lessons.heard_weight)[:, None, None] * points
+            H = own + (sets.rate * sets.heard_weight)[:, None, None] * points
         else:
-            around = lessons.neighbour_sum(np.where(lessons.speaks[:, None, None], points, 0.0))
-            H = own + lessons.rate[:, None, None] * around
-        for node, rows in _recalled(lessons):
+            around = sets.neighbour_sum(np.where(sets.speaks[:, None, None], points, 0.0))
+            H = own + sets.rate[:, None, None] * around
+        for node, rows in _recalled(sets):
             X = self._widen(rows.X)
             H[node] += (rows.weight[:, None] * X).T @ X
         return H
 
-    def _kept_curvature(self, lessons: Lessons) -> Floats:
+    def _kept_curvature(self, sets: TrainingSets) -> Floats:
         """H_i, prepared once."""
-        return self._kept("curvature", lessons, lambda: self._curvature(lessons))
+        return self._kept("curvature", sets, lambda: self._curvature(sets))
 
-    def _kept_inverse(self, lessons: Lessons) -> Floats:
+    def _kept_inverse(self, sets: TrainingSets) -> Floats:
         """H_i⁻¹, prepared once."""
-        return self._kept("inverse", lessons, lambda: invert_symmetric(self._curvature(lessons)))
+        return self._kept("inverse", sets, lambda: invert_symmetric(self._curvature(sets)))
 
-    def _kept(self, what: str, lessons: Lessons, make: Callable[[], Any]) -> Any:
+    def _kept(self, what: str, sets: TrainingSets, make: Callable[[], Any]) -> Any:
         """What changes only with who speaks, and at which rate."""
-        return lessons.site.kept((what, self, lessons.speaks.tobytes(), lessons.rate.tobytes()), make)
+        return sets.site.kept((what, self, sets.speaks.tobytes(), sets.rate.tobytes()), make)
 
-    def _own(self, lessons: Lessons) -> tuple[Floats, Floats]:
+    def _own(self, sets: TrainingSets) -> tuple[Floats, Floats]:
         """Σ x x' + ridge and Σ y x over own rows."""
-        data = lessons.site.data
+        data = sets.site.data
         X = self._widen(data.X)
         penalty = np.full(X.shape[1], self.ridge)
         penalty[data.feature_count :] = 0.0
         gram = kernels.gram(X, data.starts, np.ones(len(X))) + np.diag(penalty)
-        return gram, kernels.combine_rows(X, data.starts, np.ascontiguousarray(lessons.target))
+        return gram, kernels.combine_rows(X, data.starts, np.ascontiguousarray(sets.target))
 
-    def _along_points(self, lessons: Lessons, labels: Floats) -> Floats:
+    def _along_points(self, sets: TrainingSets, labels: Floats) -> Floats:
         """Σ_x h_j(x) x over the points that j has labelled, by local number."""
-        points = self._widen(lessons.public)
+        points = self._widen(sets.public)
         return labels @ points if points.ndim == 2 else (labels[:, None, :] @ points)[:, 0]
 
-    def _start(self, lessons: Lessons, width: int) -> tuple[Floats, Floats]:
+    def _start(self, sets: TrainingSets, width: int) -> tuple[Floats, Floats]:
         """Where the nodes are; a new one starts at random in ±1/√d, as a layer of torch does."""
         limit = 1 / np.sqrt(width)
-        w, v = np.empty((2, len(lessons.before), width))
-        for i, fit in enumerate(lessons.before):
-            drawn = np.random.default_rng(lessons.seed(i)).uniform(-limit, limit, width) if fit is None else None
+        w, v = np.empty((2, len(sets.before), width))
+        for i, fit in enumerate(sets.before):
+            drawn = np.random.default_rng(sets.seed(i)).uniform(-limit, limit, width) if fit is None else None
             w[i], v[i] = (drawn, 0.0) if fit is None else fit
         return w, v
 
@@ -188,8 +186,8 @@ def _gram(points: Floats) -> Floats:
     return points.swapaxes(-1, -2) @ points
 
 
-def _recalled(lessons: Lessons) -> list[tuple[int, Lesson]]:
+def _recalled(sets: TrainingSets) -> list[tuple[int, WeightedRows]]:
     """The nodes that repeat what they knew, and the rows on which they do."""
-    if lessons.recalled.count(None) == len(lessons.recalled):
+    if sets.recalled.count(None) == len(sets.recalled):
         return []
-    return [(node, rows) for node, rows in enumerate(lessons.recalled) if rows is not None]
+    return [(node, rows) for node, rows in enumerate(sets.recalled) if rows is not None]

@@ -21,12 +21,12 @@ import numpy as np
 
 from kinfolk.checks import AtLeast, InputError, Positive, check_parameters
 from kinfolk.local_models.discrepancies import Discrepancy, SquaredProbabilities, SymmetricCrossEntropy
-from kinfolk.local_models.weighted_rows import Lessons
+from kinfolk.local_models.weighted_rows import TrainingSets
 from kinfolk.network.network import Network
 from kinfolk.typing import Floats
 
 if TYPE_CHECKING:
-    from kinfolk.local_models.torch_training import Course, Pupil, TorchFit
+    from kinfolk.local_models.torch_training import NodeTraining, TorchFit, TrainingSetup
 
 
 Mode = Literal["training", "exchanging", "saying"]  # exchanging: some targets are logarithms, see the training
@@ -175,21 +175,21 @@ class TorchModel:
         free = not self.options.keys() & {"fused", "foreach", "differentiable"}
         return {"fused": True} if "fused" in known and free else {}
 
-    def _course(self, answers: int | None, mode: Mode = "training") -> Course:
+    def _setup(self, answers: int | None, mode: Mode = "training") -> TrainingSetup:
         """How to train, or to say, so many classes; prepared once."""
         if (answers, mode) not in self._courses:
-            self._courses[answers, mode] = self._new_course(answers, mode)
+            self._courses[answers, mode] = self._new_setup(answers, mode)
         return self._courses[answers, mode]
 
     @cached_property
-    def _courses(self) -> dict[tuple[int | None, str], Course]:
+    def _courses(self) -> dict[tuple[int | None, str], TrainingSetup]:
         return {}
 
-    def _new_course(self, answers: int | None, mode: Mode) -> Course:
+    def _new_setup(self, answers: int | None, mode: Mode) -> TrainingSetup:
         training = _training()
         named = training.LOSSES[self.loss] if isinstance(self.loss, str) else self.loss
         precision = getattr(training.torch, self.precision)
-        return training.Course(
+        return training.TrainingSetup(
             module=copy.deepcopy(self._blank).to(precision).train(mode != "saying"),
             row_loss=training.exchanging_cross_entropy if mode == "exchanging" else named,
             optimiser=partial(self._optimiser_class, lr=self.learning_rate, **self._implementation, **self.options),
@@ -211,62 +211,62 @@ class TorchModel:
         """Why nodes cannot be trained in one computation; None if they can. Refuses a module of the wrong shape."""
         key = features, answers
         if key not in self._trials:
-            course = self._course(answers)
-            self._check_output(course, features)
-            self._check_memory(course)
-            self._trials[key] = _training().why_apart(course, self._module, features)
+            setup = self._setup(answers)
+            self._check_output(setup, features)
+            self._check_memory(setup)
+            self._trials[key] = _training().why_apart(setup, self._module, features)
         return self._trials[key]
 
-    def _check_output(self, course: Course, features: int) -> None:
+    def _check_output(self, setup: TrainingSetup, features: int) -> None:
         """Refuse a module that does not take such rows, or a loss that does not give a value for each."""
         training, rows = _training(), 5
-        X = course.tensor(np.zeros((rows, features)))
-        expected = (rows,) if course.answers is None else (rows, course.answers)
+        X = setup.tensor(np.zeros((rows, features)))
+        expected = (rows,) if setup.answers is None else (rows, setup.answers)
         try:
             with training.drawing_from(0), training.torch.no_grad():
-                said = course.say({}, X)
-                lost = course.row_loss(said, training.torch.ones_like(said))
+                said = setup.say({}, X)
+                lost = setup.row_loss(said, training.torch.ones_like(said))
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             what = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise InputError(f"Expected a module and a loss for rows of {features} features, got: {what}.") from error
         if tuple(said.shape) != expected:
-            wanted = "(rows,) or (rows, 1)" if course.answers is None else f"(rows, {course.answers}), logits,"
+            wanted = "(rows,) or (rows, 1)" if setup.answers is None else f"(rows, {setup.answers}), logits,"
             got = ", ".join(["rows", *map(str, said.shape[1:])])
             raise InputError(f"Expected a module whose output has shape {wanted} for these data, got ({got}).")
         if tuple(lost.shape) != (rows,):
             raise InputError(f"Expected a loss with one value for each of {rows} rows, got shape {tuple(lost.shape)}.")
 
-    def _check_memory(self, course: Course) -> None:
+    def _check_memory(self, setup: TrainingSetup) -> None:
         """Refuse to keep what cannot be kept."""
-        if self.keep == "optimiser" and not _training().remembers_arrays(course.optimiser):
+        if self.keep == "optimiser" and not _training().remembers_arrays(setup.optimiser):
             name = self._optimiser_class.__name__
             raise InputError(f"Expected an optimiser whose memory is made of arrays, got {name}: keep='parameters'.")
 
     # ------------------------------------------------------------------ as a local model
 
-    def fit_nodes(self, lessons: Lessons) -> list[TorchFit | None]:
+    def fit_nodes(self, sets: TrainingSets) -> list[TorchFit | None]:
         """Train the nodes, from where they stood."""
         training = _training()
-        answers = len(lessons.site.classes) if self.classifies and lessons.site.classes is not None else None
-        why = self._why_apart(lessons.site.data.feature_count, answers)
-        merged = self.merges and why is None and lessons.merging
-        pupils = {int(node): pupil for node in lessons.nodes if (pupil := self._pupil(lessons, int(node), merged))}
-        teach: Callable[[Course, list[Pupil]], None] = (
+        answers = len(sets.site.classes) if self.classifies and sets.site.classes is not None else None
+        why = self._why_apart(sets.site.data.feature_count, answers)
+        merged = self.merges and why is None and sets.merging
+        trainings = {int(node): each for node in sets.nodes if (each := self._node_training(sets, int(node), merged))}
+        teach: Callable[[TrainingSetup, list[NodeTraining]], None] = (
             training.train_together if self.together and why is None else training.train_apart
         )
-        exchanging = isinstance(lessons.discrepancy, SymmetricCrossEntropy)
-        teach(self._course(answers, "exchanging" if exchanging else "training"), list(pupils.values()))
-        return [self._kept(pupils[int(node)].fit) if int(node) in pupils else None for node in lessons.nodes]
+        exchanging = isinstance(sets.discrepancy, SymmetricCrossEntropy)
+        teach(self._setup(answers, "exchanging" if exchanging else "training"), list(trainings.values()))
+        return [self._kept(trainings[int(node)].fit) if int(node) in trainings else None for node in sets.nodes]
 
-    def _pupil(self, lessons: Lessons, node: int, merged: bool) -> Pupil | None:
-        training, lesson = _training(), lessons.lesson(node, merged)
-        if not len(lesson.weight):
+    def _node_training(self, sets: TrainingSets, node: int, merged: bool) -> NodeTraining | None:
+        training, weighted = _training(), sets.rows(node, merged)
+        if not len(weighted.weight):
             return None
-        seed, before = lessons.seed(node), lessons.before[node]
+        seed, before = sets.seed(node), sets.before[node]
         if before is None or self.keep == "nothing":
             module = self._module(seed).to(getattr(training.torch, self.precision))
             before = training.TorchFit(training.as_arrays(module), {}, 0)
-        return training.Pupil(lesson, before, seed)
+        return training.NodeTraining(weighted, before, seed)
 
     def _kept(self, fit: TorchFit) -> TorchFit:
         """The fit with what goes on to the next round."""
@@ -275,11 +275,11 @@ class TorchModel:
     def predict_nodes(self, fitted: Sequence[TorchFit], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
         """The outputs, or for classes the probabilities."""
         torch = _training().torch
-        course = self._course(len(classes) if self.classifies and classes is not None else None, "saying")
+        setup = self._setup(len(classes) if self.classifies and classes is not None else None, "saying")
 
         def say(fit: TorchFit, rows: Floats) -> Floats:
             arrays = {name: torch.from_numpy(value) for name, value in fit.arrays.items()}
-            said = course.say(arrays, course.tensor(rows)).to(torch.float64)
+            said = setup.say(arrays, setup.tensor(rows)).to(torch.float64)
             return (torch.softmax(said, dim=-1) if self.classifies else said).numpy()
 
         with torch.no_grad():

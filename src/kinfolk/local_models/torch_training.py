@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.func import functional_call, vmap
 
-from kinfolk.local_models.weighted_rows import Lesson
+from kinfolk.local_models.weighted_rows import WeightedRows
 from kinfolk.typing import Floats
 
 MOST_NUMBERS = 2**25  # in the padded inputs of one stack
@@ -45,10 +45,10 @@ class TorchFit(NamedTuple):
 
 
 @dataclass
-class Pupil:
+class NodeTraining:
     """A node in training: its rows, where it is, and how long its loss has not fallen."""
 
-    lesson: Lesson
+    rows: WeightedRows
     fit: TorchFit
     seed: int
     best: float = math.inf
@@ -60,7 +60,7 @@ class Pupil:
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class TrainingSetup:
     """What there is to know for training, whichever the node.
 
     A node minimises Σ_r weight_r ℓ(f(x_r), target_r) / Σ_r weight_r; a batch has its expectation.
@@ -98,19 +98,19 @@ class Course:
 class Stack:
     """Some nodes on their way: one node alone as it is, several along a first axis, with rows padded at weight zero."""
 
-    def __init__(self, course: Course, pupils: Sequence[Pupil], together: bool) -> None:
-        self.course, self.pupils, self.together = course, pupils, together
-        fits = [pupil.fit for pupil in pupils]
-        moving = set(course.trained)
+    def __init__(self, setup: TrainingSetup, trainings: Sequence[NodeTraining], together: bool) -> None:
+        self.setup, self.trainings, self.together = setup, trainings, together
+        fits = [training.fit for training in trainings]
+        moving = set(setup.trained)
         arrays = {name: self._joined([fit.arrays[name] for fit in fits]) for name in fits[0].arrays}
         self.moving = {name: value.requires_grad_() for name, value in arrays.items() if name in moving}
         self.fixed = {name: value for name, value in arrays.items() if name not in moving}
-        self.optimiser = course.optimiser(list(self.moving.values()))
+        self.optimiser = setup.optimiser(list(self.moving.values()))
         self._remember(fits)
         self.X, self.target, self.weight = (
-            course.tensor(_padded([pupil.lesson[k] for pupil in pupils])) for k in range(3)
+            setup.tensor(_padded([training.rows[k] for training in trainings])) for k in range(3)
         )
-        self.sizes = np.array([len(pupil.lesson.weight) for pupil in pupils])
+        self.sizes = np.array([len(training.rows.weight) for training in trainings])
         real = torch.tensor(np.arange(self.X.shape[1]) < self.sizes[:, None])
         self.weight = torch.where(real, self.weight, 0.0)
         self.weight *= torch.tensor(self.sizes)[:, None] / self.weight.sum(dim=1, keepdim=True)  # 1 in the mean
@@ -118,7 +118,7 @@ class Stack:
     def _joined(self, values: list[Any]) -> Any:
         """One tensor of what the nodes have each; whole numbers stay whole."""
         tensor = torch.from_numpy(np.stack(values) if self.together else np.array(values[0]))
-        return tensor.to(self.course.precision) if tensor.is_floating_point() else tensor
+        return tensor.to(self.setup.precision) if tensor.is_floating_point() else tensor
 
     def _remember(self, fits: list[TorchFit]) -> None:
         """Give the optimiser its memory back. Numbers that it keeps for a whole tensor are equal at all nodes."""
@@ -138,13 +138,13 @@ class Stack:
             for entry, value in self.optimiser.state[tensor].items()
             if is_array(value)
         }
-        for k, pupil in enumerate(self.pupils):
+        for k, training in enumerate(self.trainings):
             own = {name: self._part(value, k) for name, value in arrays.items()}
             kept = {
                 f"{name}/{entry}": self._part(value, k) if value.shape == arrays[name].shape else value.copy()
                 for (name, entry), value in memory.items()
             }
-            pupil.fit = TorchFit(own, kept, pupil.fit.steps)
+            training.fit = TorchFit(own, kept, training.fit.steps)
 
     def _part(self, value: Any, k: int) -> Any:
         """What belongs to the k-th node."""
@@ -152,22 +152,22 @@ class Stack:
 
     def epoch(self) -> None:
         """Once through the rows."""
-        total, steps = np.zeros(len(self.pupils)), 0
+        total, steps = np.zeros(len(self.trainings)), 0
         for rows, X, target, weight in self._batches():
             total += rows * self._step(X, target, weight)
             steps += 1
-        for pupil, loss in zip(self.pupils, total / self.sizes, strict=True):
-            fell = loss < pupil.best - self.course.tolerance
-            pupil.best, pupil.waited = (loss, 0) if fell else (pupil.best, pupil.waited + 1)
-            pupil.fit = pupil.fit._replace(steps=pupil.fit.steps + steps)
+        for training, loss in zip(self.trainings, total / self.sizes, strict=True):
+            fell = loss < training.best - self.setup.tolerance
+            training.best, training.waited = (loss, 0) if fell else (training.best, training.waited + 1)
+            training.fit = training.fit._replace(steps=training.fit.steps + steps)
 
     def _batches(self) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Rows by batch: how many there are at each node, X, target, and weights over that number."""
-        size, length = self.course.batch_size, self.X.shape[1]
+        size, length = self.setup.batch_size, self.X.shape[1]
         if size is None or size >= length:
             yield self.sizes, self.X, self.target, self.weight / torch.tensor(self.sizes)[:, None]
             return
-        drawn = [pupil.draw.permutation(count) for pupil, count in zip(self.pupils, self.sizes, strict=True)]
+        drawn = [training.draw.permutation(count) for training, count in zip(self.trainings, self.sizes, strict=True)]
         order = np.stack([np.pad(rows, (0, length - len(rows)), mode="edge") for rows in drawn])
         node = np.arange(len(order))[:, None]
         for first in range(0, length, size):
@@ -194,8 +194,8 @@ class Stack:
     def _losses(self, X: Any, target: Any, weight: Any) -> Any:
         """(nodes,)"""
         if self.together:
-            return vmap(self.course.objective)(self.moving, self.fixed, X, target, weight)
-        return self.course.objective(self.moving, self.fixed, X[0], target[0], weight[0])[None]
+            return vmap(self.setup.objective)(self.moving, self.fixed, X, target, weight)
+        return self.setup.objective(self.moving, self.fixed, X[0], target[0], weight[0])[None]
 
 
 def is_array(value: Any) -> bool:
@@ -223,41 +223,41 @@ def _padded(parts: list[Any]) -> Any:
     return np.stack([np.concatenate([part, np.repeat(part[:1], longest - len(part), axis=0)]) for part in parts])
 
 
-def train(course: Course, pupils: Sequence[Pupil], together: bool) -> None:
+def train(setup: TrainingSetup, trainings: Sequence[NodeTraining], together: bool) -> None:
     """Train some nodes; those whose loss no longer falls leave."""
-    stack = Stack(course, pupils, together)
-    for _ in range(course.epochs):
+    stack = Stack(setup, trainings, together)
+    for _ in range(setup.epochs):
         stack.epoch()
-        if course.patience is not None and any(pupil.waited >= course.patience for pupil in stack.pupils):
+        if setup.patience is not None and any(training.waited >= setup.patience for training in stack.trainings):
             stack.hand_back()
-            staying = [pupil for pupil in stack.pupils if pupil.waited < course.patience]
+            staying = [training for training in stack.trainings if training.waited < setup.patience]
             if not staying:
                 return
-            stack = Stack(course, staying, together)
+            stack = Stack(setup, staying, together)
     stack.hand_back()
 
 
-def train_together(course: Course, pupils: Sequence[Pupil]) -> None:
+def train_together(setup: TrainingSetup, trainings: Sequence[NodeTraining]) -> None:
     """Train nodes stack by stack: those that take the same steps and have a similar number of rows."""
 
-    def kind(pupil: Pupil) -> tuple[int, ...]:
-        rows = len(pupil.lesson.weight)
-        batches = 1 if course.batch_size is None else math.ceil(rows / course.batch_size)
-        return bool(pupil.fit.memory), pupil.fit.steps, batches, rows.bit_length()
+    def kind(training: NodeTraining) -> tuple[int, ...]:
+        rows = len(training.rows.weight)
+        batches = 1 if setup.batch_size is None else math.ceil(rows / setup.batch_size)
+        return bool(training.fit.memory), training.fit.steps, batches, rows.bit_length()
 
-    for _, alike in groupby(sorted(pupils, key=kind), key=kind):
+    for _, alike in groupby(sorted(trainings, key=kind), key=kind):
         group = list(alike)
-        largest = max(pupil.lesson.X.size for pupil in group)
+        largest = max(training.rows.X.size for training in group)
         size = max(1, MOST_NUMBERS // largest)
         for first in range(0, len(group), size):
-            train(course, group[first : first + size], together=True)
+            train(setup, group[first : first + size], together=True)
 
 
-def train_apart(course: Course, pupils: Sequence[Pupil]) -> None:
+def train_apart(setup: TrainingSetup, trainings: Sequence[NodeTraining]) -> None:
     """Train one node after another; whatever a module draws is keyed by its seed."""
-    for pupil in pupils:
-        with drawing_from(pupil.seed):
-            train(course, [pupil], together=False)
+    for training in trainings:
+        with drawing_from(training.seed):
+            train(setup, [training], together=False)
 
 
 @contextmanager
@@ -274,18 +274,20 @@ def as_arrays(module: Any) -> dict[str, Any]:
     return {name: value.detach().numpy().copy() for name, value in named}
 
 
-def why_apart(course: Course, start: Callable[[int], Any], features: int) -> str | None:
+def why_apart(setup: TrainingSetup, start: Callable[[int], Any], features: int) -> str | None:
     """Why nodes cannot be trained in one computation, found by trying in double precision; None if they can."""
     module = start(0).double()
-    trial = replace(course, module=module.train(), precision=torch.float64, epochs=TRIAL_STEPS, batch_size=None)
+    trial = replace(setup, module=module.train(), precision=torch.float64, epochs=TRIAL_STEPS, batch_size=None)
     trial = replace(trial, patience=None)
     draw = np.random.default_rng(0)
 
-    def pupils() -> list[Pupil]:
-        return [Pupil(lesson, TorchFit(as_arrays(start(k).double()), {}, 0), k) for k, lesson in enumerate(lessons)]
+    def trainings() -> list[NodeTraining]:
+        return [
+            NodeTraining(weighted, TorchFit(as_arrays(start(k).double()), {}, 0), k) for k, weighted in enumerate(sets)
+        ]
 
-    lessons = [_random_lesson(draw, rows, features, course.answers) for rows in (3, 5)]
-    joint, apart = pupils(), pupils()
+    sets = [_random_rows(draw, rows, features, setup.answers) for rows in (3, 5)]
+    joint, apart = trainings(), trainings()
     train_apart(trial, apart)
     try:
         train(trial, joint, together=True)
@@ -299,6 +301,6 @@ def why_apart(course: Course, start: Callable[[int], Any], features: int) -> str
     return None if same else "its output for a row depends on other rows, or its optimiser mixes nodes"
 
 
-def _random_lesson(draw: np.random.Generator, rows: int, features: int, answers: int | None) -> Lesson:
+def _random_rows(draw: np.random.Generator, rows: int, features: int, answers: int | None) -> WeightedRows:
     target = draw.normal(size=rows) if answers is None else draw.dirichlet(np.ones(answers), size=rows)
-    return Lesson(draw.normal(size=(rows, features)), target, draw.uniform(0.5, 1.5, rows))
+    return WeightedRows(draw.normal(size=(rows, features)), target, draw.uniform(0.5, 1.5, rows))

@@ -1,4 +1,4 @@
-"""Lessons: what nodes learn from in a round of FedRelax. Their own rows, and rows that their neighbours have labelled.
+"""What nodes learn from in a round of FedRelax: their own rows, and rows that their neighbours have labelled.
 
 A model for FedRelax is anything that follows scikit-learn, or a ``LocalModel``: one that fits all its nodes at once.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kinfolk.local_models.discrepancies import Discrepancy
 
 
-class Lesson(NamedTuple):
+class WeightedRows(NamedTuple):
     """A weighted data set of one node."""
 
     X: Floats  # (rows, features)
@@ -28,7 +28,7 @@ class Lesson(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Lessons:
+class TrainingSets:
     """What some nodes of a site learn from: own rows count 1 each, rows labelled by neighbour j count rate_i A_ij."""
 
     site: Site
@@ -38,7 +38,7 @@ class Lessons:
     rate: Floats  # (own,)
     before: Any  # (own,) the models fitted last, None where there is none
     seed: Callable[[int], int]  # of an own node, for models that draw
-    recalled: Sequence[Lesson | None]  # (own,) rows that keep up what the node knew, or None
+    recalled: Sequence[WeightedRows | None]  # (own,) rows that keep up what the node knew, or None
     discrepancy: Discrepancy  # how neighbours' labels become rows
 
     @property
@@ -83,28 +83,28 @@ class Lessons:
         speaks = self.speaks[neighbours]
         return neighbours[speaks], weights[speaks]
 
-    def lesson(self, node: int, merged: bool) -> Lesson:
+    def rows(self, node: int, merged: bool) -> WeightedRows:
         """The weighted rows of one own node; ``merged``: the labels of a common point become one row."""
         data = self.site.data
         rows = slice(data.starts[node], data.starts[node + 1])
-        own = Lesson(data.X[rows], self.target[rows], np.ones(rows.stop - rows.start))
+        own = WeightedRows(data.X[rows], self.target[rows], np.ones(rows.stop - rows.start))
         recalled = self.recalled[node]
         parts = [own, *([] if recalled is None else [recalled]), *self._taught(node, merged)]
         kept = [part for part in parts if len(part.weight)]
-        return Lesson(*(np.concatenate([part[k] for part in kept]) for k in range(3))) if kept else own
+        return WeightedRows(*(np.concatenate([part[k] for part in kept]) for k in range(3))) if kept else own
 
-    def _taught(self, node: int, merged: bool) -> list[Lesson]:
+    def _taught(self, node: int, merged: bool) -> list[WeightedRows]:
         """The rows that neighbours have labelled."""
         rate, points = self.rate[node], self.said.shape[1]
         if rate == 0 or self.heard_weight[node] == 0:
             return []
         if merged:
             weight = np.full(points, rate * self.heard_weight[node])
-            return [self.discrepancy.rows(Lesson(self.public, self.mean_label[node], weight))]
+            return [self.discrepancy.rows(WeightedRows(self.public, self.mean_label[node], weight))]
         neighbours, weights = self.teachers(node)
         sets = self.public if self.public.ndim == 3 else [self.public] * len(self.said)
         return [
-            self.discrepancy.rows(Lesson(sets[j], self.said[j], np.full(points, rate * weight)))
+            self.discrepancy.rows(WeightedRows(sets[j], self.said[j], np.full(points, rate * weight)))
             for j, weight in zip(neighbours, weights, strict=True)
         ]
 
@@ -127,7 +127,7 @@ class LocalModel(Protocol):
     def learns(self, discrepancy: Discrepancy) -> bool:
         """Whether a fit to the rows of a discrepancy is known, or left to the model, to minimise it."""
 
-    def fit_nodes(self, lessons: Lessons) -> list[Any]:
+    def fit_nodes(self, sets: TrainingSets) -> list[Any]:
         """A fitted model for each of ``lessons.nodes``; None where there is nothing to learn from."""
 
     def predict_nodes(

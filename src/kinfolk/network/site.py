@@ -18,15 +18,15 @@ from kinfolk.network.network import Network
 from kinfolk.typing import Bools, Floats, Ints
 
 
-class LocalLosses(Protocol):
+class Takes(Protocol):
     """The losses of some nodes, of which a part can be taken."""
 
     def take(self, nodes: Ints) -> Self:
         """Those of some of the nodes."""
 
 
-L = TypeVar("L", bound=LocalLosses)
-L_co = TypeVar("L_co", bound=LocalLosses, covariant=True)
+L = TypeVar("L", bound=Takes)
+L_co = TypeVar("L_co", bound=Takes, covariant=True)
 
 
 class Binds(Protocol[L_co]):
@@ -69,7 +69,7 @@ class Site:
     names: Any = ()  # (own,) an array of objects
     classes: Floats | None = None  # the labels that occur anywhere in the network, if these are few whole numbers
     test: Data | None = None  # of own nodes
-    _bound: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _local_losses: dict[Any, Any] = field(default_factory=dict, repr=False)
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
     part: Part | None = field(default=None, repr=False)  # of which site this is what a round sees
 
@@ -178,13 +178,13 @@ class Site:
         sums = np.bincount(self.head, per_edge, minlength=self.node_count)
         return sums[: self.node_count].astype(np.float64)
 
-    def bound(self, loss: Binds[L]) -> L:
+    def local_losses(self, loss: Binds[L]) -> L:
         """The local losses L_i: ``loss`` bound to the data of every own node, prepared once."""
-        if loss not in self._bound:
-            if len(self._bound) == REMEMBERED_LOSSES:
-                self._bound.pop(next(iter(self._bound)))
-            self._bound[loss] = loss.bind(self.data) if self.part is None else self.part.bound(loss)
-        return self._bound[loss]
+        if loss not in self._local_losses:
+            if len(self._local_losses) == REMEMBERED_LOSSES:
+                self._local_losses.pop(next(iter(self._local_losses)))
+            self._local_losses[loss] = loss.bind(self.data) if self.part is None else self.part.local_losses(loss)
+        return self._local_losses[loss]
 
     def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What ``make`` gives, prepared once and kept under ``key`` for as long as this site lives."""
@@ -246,9 +246,9 @@ class Part:
     nodes: Ints
     edges: Ints
 
-    def bound(self, loss: Binds[L]) -> L:
+    def local_losses(self, loss: Binds[L]) -> L:
         """The local losses of these nodes."""
-        return self.site.bound(loss).take(self.nodes)
+        return self.site.local_losses(loss).take(self.nodes)
 
 
 def _public(network: Network, everyone: Ints) -> Floats | None:

@@ -24,8 +24,8 @@ class Coupling(Protocol):
     """φ, its conjugate, and the prox of the conjugate of weight · φ.
 
     A quadratic φ may also have ``slope(v)``, its gradient: certificates become sharper. A norm may have
-    ``dual_prox_derivative(v, sigma, weights)``, a matrix per edge: answers can then be polished. ``shape`` marks the
-    few that ``kinfolk.kernels`` knows by heart: faster, and nothing else.
+    ``dual_prox_derivative(v, sigma, weights)``, a matrix per edge: answers can then be polished. Those with
+    ``kernel_coefficients`` have a compiled kernel: faster, and nothing else.
     """
 
     is_norm: ClassVar[bool]  # a norm makes neighbours equal, other couplings only similar
@@ -39,7 +39,7 @@ class Coupling(Protocol):
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """argmin_u weights_e φ*(u / weights_e) + ‖u − v_e‖² / (2 sigma_e); zero where weights_e is."""
 
-    def reach(self, value: Floats, width: int) -> Floats:
+    def radius(self, value: Floats, width: int) -> Floats:
         """The largest ‖v‖₂ with φ(v) ≤ value for v with ``width`` entries; ∞ is always right."""
 
 
@@ -52,7 +52,7 @@ class EuclideanNorm:
     """
 
     is_norm: ClassVar[bool] = True
-    shape: ClassVar[tuple[float, float, float]] = (1.0, kernels.HUGE, 0.0)
+    kernel_coefficients: ClassVar[tuple[float, float, float]] = (1.0, kernels.HUGE, 0.0)
 
     def value(self, v: Floats) -> Floats:
         """‖v‖₂."""
@@ -74,7 +74,7 @@ class EuclideanNorm:
         factor = np.divide(weights, length, out=np.ones_like(length), where=outside)
         return factor[:, None, None] * (np.eye(v.shape[1]) - unit[:, :, None] * unit[:, None, :])
 
-    def reach(self, value: Floats, width: int) -> Floats:
+    def radius(self, value: Floats, width: int) -> Floats:
         """The value itself."""
         return value
 
@@ -88,7 +88,7 @@ class AbsoluteNorm:
     """
 
     is_norm: ClassVar[bool] = True
-    shape: ClassVar[tuple[float, float, float]] = (kernels.HUGE, 1.0, 0.0)
+    kernel_coefficients: ClassVar[tuple[float, float, float]] = (kernels.HUGE, 1.0, 0.0)
 
     def value(self, v: Floats) -> Floats:
         """‖v‖₁."""
@@ -106,7 +106,7 @@ class AbsoluteNorm:
         """1 for entries inside, 0 for those that were clipped."""
         return (np.abs(v) < weights[:, None])[:, :, None] * np.eye(v.shape[1])
 
-    def reach(self, value: Floats, width: int) -> Floats:
+    def radius(self, value: Floats, width: int) -> Floats:
         """The value itself: ‖v‖₂ ≤ ‖v‖₁."""
         return value
 
@@ -120,7 +120,7 @@ class SquaredNorm:
     """
 
     is_norm: ClassVar[bool] = False
-    shape: ClassVar[tuple[float, float, float]] = (kernels.HUGE, kernels.HUGE, 1.0)
+    kernel_coefficients: ClassVar[tuple[float, float, float]] = (kernels.HUGE, kernels.HUGE, 1.0)
 
     def value(self, v: Floats) -> Floats:
         """½ ‖v‖₂²."""
@@ -138,7 +138,7 @@ class SquaredNorm:
         """∇φ(v) = v."""
         return v
 
-    def reach(self, value: Floats, width: int) -> Floats:
+    def radius(self, value: Floats, width: int) -> Floats:
         """√(2 value)."""
         return np.sqrt(2.0 * value)
 
@@ -169,7 +169,7 @@ class MaximumNorm:
         shrink = np.maximum(excess.max(axis=1), 0.0)
         return np.sign(v) * np.maximum(size - shrink[:, None], 0.0)
 
-    def reach(self, value: Floats, width: int) -> Floats:
+    def radius(self, value: Floats, width: int) -> Floats:
         """‖v‖₂ ≤ √width ‖v‖_∞."""
         return np.sqrt(width) * value
 
@@ -203,7 +203,7 @@ class PNorm:
         """Project on the ball ‖u‖_q ≤ weights."""
         return kernels.project_power_ball(np.ascontiguousarray(v), weights, self._dual)
 
-    def reach(self, value: Floats, width: int) -> Floats:
+    def radius(self, value: Floats, width: int) -> Floats:
         """‖v‖₂ ≤ ‖v‖_p for p ≤ 2, and at most width^(1/2 − 1/p) times that beyond."""
         return value * width ** max(0.0, 0.5 - 1.0 / self.p)
 
@@ -258,7 +258,7 @@ class QuadraticForm:
         values, vectors = self.spectrum()
         return (v @ vectors * values) @ vectors.T
 
-    def reach(self, value: Floats, width: int) -> Floats:
+    def radius(self, value: Floats, width: int) -> Floats:
         """√(2 value / smallest eigenvalue)."""
         smallest = float(self.spectrum()[0][0])
         return np.sqrt(2.0 * value / smallest) if smallest > 0 else np.full_like(value, np.inf)

@@ -3,7 +3,7 @@
     L_i(w) = c_i Σ_r ℓ(x_r'w, y_r) + (ridge / 2) ‖w without intercept‖²,    c_i = 1 (sum) or 1 / m_i (mean)
 
 A node without data has L_i = 0, ridge included. Nobody else needs to know how predictions follow from parameters:
-``predict`` is that map, ``combine`` its adjoint, and a bound loss may replace both (see ``BoundPoints``).
+``predict`` is that map, ``combine`` its adjoint, and a bound loss may replace both (see ``PointLosses``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from kinfolk import kernels
 from kinfolk.network.data import Data, rows_of, starts_of
-from kinfolk.objective.node_loss import BoundNodeLoss
+from kinfolk.objective.node_loss import LocalLosses
 from kinfolk.typing import Bools, Floats, Ints
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ WELL_CONDITIONED = 1e5  # up to which an inverse and a pseudo-inverse are alike 
 
 
 @dataclass(frozen=True, eq=False)
-class BoundLoss(BoundNodeLoss):
+class LinearLosses(LocalLosses):
     """The local losses L_i of some nodes, for any twice differentiable scalar loss.
 
     What is said "of every row" has the shape of the labels ``y``.
@@ -159,7 +159,7 @@ class BoundLoss(BoundNodeLoss):
         whole = self.gram(bend) + self.ridge[:, :, None] * np.eye(self.width)
         return np.linalg.eigvalsh(whole)[:, -1].astype(np.float64)
 
-    def reach(self, height: float, spread: Floats, group: Ints, group_count: int) -> Floats:
+    def radius(self, height: float, spread: Floats, group: Ints, group_count: int) -> Floats:
         """How long the parameters at the root of a group can be if Σ L_i ≤ height and w_i is within spread_i of them.
 
         ℓ(z, y) ≤ height / c bounds the predictions, and so the parameters in all directions in which a row of the
@@ -170,7 +170,7 @@ class BoundLoss(BoundNodeLoss):
             return np.full(group_count, by_ridge)
         if self.loss.intercept:  # along such a direction the intercept makes up for the features
             by_ridge *= 1.0 + float(np.linalg.norm(self.X, axis=1).max())
-        at_root = self.loss.reach(height / self.scale, self.y) + np.linalg.norm(self.X, axis=1) * spread[self.owner]
+        at_root = self.loss.radius(height / self.scale, self.y) + np.linalg.norm(self.X, axis=1) * spread[self.owner]
         size = np.sqrt(np.bincount(group[self.owner], at_root**2, minlength=group_count))
         return np.where(size > 0, size / self._least_stretch(group, group_count), 0.0) + by_ridge
 
@@ -320,7 +320,7 @@ def _inverses(matrices: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class BoundQuadratic(BoundLoss):
+class QuadraticLosses(LinearLosses):
     """Local losses that are quadratic: one decomposition per node serves the prox of every step size."""
 
     @cached_property
@@ -355,7 +355,7 @@ class BoundQuadratic(BoundLoss):
 
 
 @dataclass(frozen=True, eq=False)
-class BoundPoints(BoundQuadratic):
+class PointLosses(QuadraticLosses):
     """Local losses that compare the parameters themselves with every row: the prediction for a row is w_i.
 
     As if X were an identity for each row; nothing of the kind is stored, and the prox takes one pass.
@@ -390,7 +390,7 @@ class BoundPoints(BoundQuadratic):
         """The curvature of L_i, the same in all directions."""
         return self._bend.max(axis=1)
 
-    def reach(self, height: float, spread: Floats, group: Ints, group_count: int) -> Floats:
+    def radius(self, height: float, spread: Floats, group: Ints, group_count: int) -> Floats:
         """‖w_i‖ ≤ ‖x_r‖ + √(height / c) for every row, and the root is within spread_i of w_i."""
         from_rows = np.linalg.norm(self.y, axis=1) + np.sqrt(height / self.scale[:, 0]) + spread[self.owner]
         out = np.full(group_count, np.inf)
@@ -403,7 +403,7 @@ class BoundPoints(BoundQuadratic):
 
     def primal_step(self, w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float) -> Floats:
         """As for every loss."""
-        return BoundLoss.primal_step(self, w, w_bar, flow, tau, rho)
+        return LinearLosses.primal_step(self, w, w_bar, flow, tau, rho)
 
     def minimise(self) -> Floats:
         """The mean of the rows of every node, shrunk by the ridge term; zero at nodes without data."""
@@ -411,11 +411,11 @@ class BoundPoints(BoundQuadratic):
 
     def take(self, nodes: Ints) -> Self:
         """The local losses of some nodes."""
-        return BoundLoss.take(self, nodes)
+        return LinearLosses.take(self, nodes)
 
 
 @dataclass(frozen=True, eq=False)
-class BoundKinked(BoundLoss):
+class KinkedLosses(LinearLosses):
     """Local losses of a scalar loss with a kink: convex, but not smooth.
 
     L_i has no gradient on a kink, so its subgradients come from the prox: what it finds has dual variables β_r in

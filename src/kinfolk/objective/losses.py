@@ -15,7 +15,7 @@ from scipy.special import expit, xlogy
 
 from kinfolk.checks import AtLeast, Between, InputError, Positive
 from kinfolk.network.data import Data
-from kinfolk.objective.local_losses import BoundKinked, BoundLoss, BoundPoints, BoundQuadratic
+from kinfolk.objective.local_losses import KinkedLosses, LinearLosses, PointLosses, QuadraticLosses
 from kinfolk.objective.node_loss import NodeLoss
 from kinfolk.typing import Floats
 
@@ -60,7 +60,7 @@ class Loss(NodeLoss):
     def conjugate(self, b: Floats, y: Floats) -> Floats:
         """ℓ*(b, y) = sup_z b z − ℓ(z, y); +∞ outside its domain."""
 
-    def reach(self, value: Floats, y: Floats) -> Floats:
+    def radius(self, value: Floats, y: Floats) -> Floats:
         """The largest |z| with ℓ(z, y) ≤ value; it bounds where a solution can be. ∞ is always right."""
         return np.full_like(y, np.inf)
 
@@ -93,9 +93,9 @@ class Loss(NodeLoss):
         """Number of parameters of a node's model."""
         return feature_count + self.intercept
 
-    def bind(self, data: Data) -> BoundLoss:
+    def bind(self, data: Data) -> LinearLosses:
         """The local losses L_i for the data of some nodes."""
-        return BoundLoss.of(self, data)
+        return LinearLosses.of(self, data)
 
     def models(self, w: Floats) -> Any:
         """Linear models with these parameters."""
@@ -143,13 +143,13 @@ class Squared(Loss):
         """b² / 4 + b y."""
         return b**2 / 4 + b * y
 
-    def reach(self, value: Floats, y: Floats) -> Floats:
+    def radius(self, value: Floats, y: Floats) -> Floats:
         """|y| + √value."""
         return np.abs(y) + np.sqrt(value)
 
-    def bind(self, data: Data) -> BoundQuadratic:
+    def bind(self, data: Data) -> QuadraticLosses:
         """The local losses, with their prox in closed form."""
-        return BoundQuadratic.of(self, data)
+        return QuadraticLosses.of(self, data)
 
 
 @dataclass(frozen=True)
@@ -185,9 +185,9 @@ class SquaredDistance(Squared):
         """The squared distance from the centre."""
         return ((z - y) ** 2).sum(axis=1)
 
-    def bind(self, data: Data) -> BoundPoints:
+    def bind(self, data: Data) -> PointLosses:
         """The local losses, without a matrix for any node."""
-        return BoundPoints.of(self, data)
+        return PointLosses.of(self, data)
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class Huber(Loss):
         """b² / 4 + b y for |b| ≤ 2δ."""
         return np.where(np.abs(b) <= 2 * self.delta * (1 + ROUNDING), b**2 / 4 + b * y, np.inf)
 
-    def reach(self, value: Floats, y: Floats) -> Floats:
+    def radius(self, value: Floats, y: Floats) -> Floats:
         """|y| + √value, or where the tangent has that value."""
         return np.abs(y) + np.maximum(np.sqrt(value), (value + self.delta**2) / (2 * self.delta))
 
@@ -362,16 +362,16 @@ class Kinked(Loss):
         slack = ROUNDING * (high - low)
         return np.where((b >= low - slack) & (b <= high + slack), b * self.kink(y), np.inf)
 
-    def reach(self, value: Floats, y: Floats) -> Floats:
+    def radius(self, value: Floats, y: Floats) -> Floats:
         """|k| + value / slope, with the flatter slope; ∞ if that is 0."""
         low, high = self.slopes(y)
         flatter = np.minimum(-low, high)
         beyond = np.divide(value, flatter, out=np.full_like(flatter, np.inf), where=flatter > 0)
         return np.abs(self.kink(y)) + beyond
 
-    def bind(self, data: Data) -> BoundKinked:
+    def bind(self, data: Data) -> KinkedLosses:
         """The local losses, with their prox by an active-set method."""
-        return BoundKinked.of(self, data)
+        return KinkedLosses.of(self, data)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class NodeLoss(ABC):
         """Number of parameters of a node's model."""
 
     @abstractmethod
-    def bind(self, data: Data) -> BoundNodeLoss:
+    def bind(self, data: Data) -> LocalLosses:
         """The local losses L_i for the data of some nodes."""
 
     @abstractmethod
@@ -40,7 +40,7 @@ class NodeLoss(ABC):
         """The models with parameters w (nodes, parameters), as in ``kinfolk.engine.protocol``."""
 
 
-class BoundNodeLoss(ABC):
+class LocalLosses(ABC):
     """The local losses L_i of some nodes; parameters are arrays of shape (nodes, parameters).
 
     A node without data has L_i = 0.
@@ -112,9 +112,9 @@ class BoundNodeLoss(ABC):
         """A minimiser of every L_i, or near it; where the node began if it has no data."""
 
     @abstractmethod
-    def take(self, nodes: Ints) -> BoundNodeLoss:
+    def take(self, nodes: Ints) -> LocalLosses:
         """The local losses of some nodes."""
 
     @abstractmethod
-    def pool(self, group: Ints, group_count: int) -> BoundNodeLoss:
+    def pool(self, group: Ints, group_count: int) -> LocalLosses:
         """The sums of the local losses of each group, as if a group were one node."""

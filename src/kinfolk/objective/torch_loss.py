@@ -22,7 +22,7 @@ import numpy as np
 
 from kinfolk.checks import AtLeast, InputError, Positive
 from kinfolk.network.data import Data, rows_of, starts_of
-from kinfolk.objective.node_loss import BoundNodeLoss, NodeLoss
+from kinfolk.objective.node_loss import LocalLosses, NodeLoss
 from kinfolk.typing import Bools, Floats, Ints
 
 PROBES = 8  # random directions along which curvature is measured
@@ -81,10 +81,10 @@ class TorchLoss(NodeLoss):
         """Number of parameters of the module."""
         return len(self.flat.start)
 
-    def bind(self, data: Data) -> BoundModule:
+    def bind(self, data: Data) -> ModuleLosses:
         """The local losses L_i for the data of some nodes."""
         scale = np.ones(len(data.y)) if self.reduction == "sum" else 1.0 / data.sizes[data.owner]
-        return BoundModule(self, data.X, data.y, data.starts, scale, np.where(data.sizes > 0, self.ridge, 0.0))
+        return ModuleLosses(self, data.X, data.y, data.starts, scale, np.where(data.sizes > 0, self.ridge, 0.0))
 
     def models(self, w: Floats) -> ModuleModels:
         """The modules with parameters w (nodes, parameters)."""
@@ -188,7 +188,7 @@ class FlatModule:
 
 
 @dataclass(frozen=True, eq=False)
-class BoundModule(BoundNodeLoss):
+class ModuleLosses(LocalLosses):
     """The local losses L_i of some nodes, all computed at once."""
 
     loss: TorchLoss
@@ -298,21 +298,21 @@ class BoundModule(BoundNodeLoss):
 
     # ------------------------------------------------------------------ parts and sums
 
-    def take(self, nodes: Ints) -> BoundModule:
+    def take(self, nodes: Ints) -> ModuleLosses:
         """The local losses of some nodes."""
         rows = rows_of(self.starts, nodes)
-        return BoundModule(
+        return ModuleLosses(
             self.loss, self.X[rows], self.y[rows], starts_of(self.starts, nodes), self.scale[rows], self.ridge[nodes]
         )
 
-    def pool(self, group: Ints, group_count: int) -> BoundModule:
+    def pool(self, group: Ints, group_count: int) -> ModuleLosses:
         """The sums of the local losses of each group, as if a group were one node."""
         owner = group[np.repeat(np.arange(self.node_count), np.diff(self.starts))]
         order = np.argsort(owner, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=group_count))]).astype(np.int64)
         ridge = np.zeros(group_count)
         np.add.at(ridge, group, self.ridge)
-        return BoundModule(self.loss, self.X[order], self.y[order], starts, self.scale[order], ridge)
+        return ModuleLosses(self.loss, self.X[order], self.y[order], starts, self.scale[order], ridge)
 
 
 @dataclass(frozen=True, eq=False)

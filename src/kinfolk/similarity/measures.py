@@ -89,9 +89,9 @@ class ParameterDistance:
     def distances(self, network: Network) -> Floats:
         """Euclidean, among local minimisers."""
         self.loss.check_labels(network.data.y)
-        bound = network.site.bound(self.loss)
-        w = bound.minimise()
-        return blank(bound.has_data, cdist(w, w))
+        losses = network.site.local_losses(self.loss)
+        w = losses.minimise()
+        return blank(losses.has_data, cdist(w, w))
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Candidate:
     strengths: tuple[float, ...]
     algorithm: Callable[[float], Any]
     rounds: int = 1_000
-    along: bool = True  # whether each strength starts from the one before
+    warm_start: bool = True  # whether each strength starts from the one before
     strength_name: str = "λ"
     uses_graph: bool = True
     converges: bool = True  # whether it comes to rest, so that where it starts does not matter
@@ -70,7 +70,7 @@ class Candidate:
             where = merged(network) if self.role == "pooled" else network
             return ((each, fit(where, self.algorithm(each), rounds=0, progress=False)) for each in strengths)
         options: dict[str, Any] = {"rounds": self.rounds, "stop": Tolerance(accuracy), "measure_every": 20}
-        if self.along:
+        if self.warm_start:
             return path(network, self.algorithm(strengths[0]), strengths, progress=False, **options)
         return ((each, fit(network, self.algorithm(each), progress=False, **options)) for each in strengths)
 

@@ -119,16 +119,16 @@ def degree(network: Network) -> float:
 
 def _smooth(loss: Loss, network: Network, pooled: Fit) -> list[Candidate]:
     """Neighbours become similar; λ in units of the curvature of a typical node's loss."""
-    bound = network.site.bound(loss)
-    scale = float(np.median(bound.trace[bound.has_data])) / bound.width / degree(network)
+    losses = network.site.local_losses(loss)
+    scale = float(np.median(losses.trace[losses.has_data])) / losses.width / degree(network)
     return [_gtvmin("½‖·‖²", loss, SquaredNorm(), [part * scale for part in SMOOTH_STRENGTHS])]
 
 
 def _clusters(loss: Loss, network: Network, pooled: Fit) -> list[Candidate]:
     """Neighbours become equal; λ in units of the pull of a typical node's data on the pooled model."""
-    bound = network.site.bound(loss)
+    losses = network.site.local_losses(loss)
     w = np.repeat(pooled.run.models.w, network.graph.node_count, axis=0)
-    pull = np.linalg.norm(bound.gradient(w), axis=1)[bound.has_data]
+    pull = np.linalg.norm(losses.gradient(w), axis=1)[losses.has_data]
     scale = float(np.median(pull)) / degree(network)
     return [_gtvmin("‖·‖₂", loss, EuclideanNorm(), [part * scale for part in NORM_STRENGTHS])]
 
@@ -165,7 +165,7 @@ def _ifca(loss: Loss, network: Network, pooled: Fit) -> list[Candidate]:
             counts or (1.0,),
             algorithm,
             rounds=IFCA_ROUNDS,
-            along=False,
+            warm_start=False,
             strength_name="models:",
             uses_graph=False,
         )

@@ -132,16 +132,16 @@ def neighbourhoods(graph: Graph) -> Ints:
     return block.astype(np.int64)
 
 
-def judge(errors: HeldOutErrors, graph: Graph, recommended: str, unaided: bool, seed: int) -> Judgement:
+def judge(errors: HeldOutErrors, graph: Graph, recommended: str, alone_is_possible: bool, seed: int) -> Judgement:
     """Compare tailored models with the better baseline; ``unaided``: tested nodes have rows to learn alone from."""
     nodes = errors.by_node(graph.node_count).dropna()
-    baselines = ["alone", "pooled"] if unaided else ["pooled"]
+    baselines = ["alone", "pooled"] if alone_is_possible else ["pooled"]
     against = min(baselines, key=lambda name: nodes[name].to_numpy().mean())
     gain, low, high = interval(errors, graph, against, "tailored", seed)
     helped = 100 * float((nodes["tailored"] < nodes[against]).mean())
     hurt = 100 * float((nodes["tailored"] > nodes[against]).mean())
     verdict = "helps" if low > 0 else "does not help" if high < 0 else "no clear difference"
-    text = _words(verdict, against, (gain, low, high), (helped, hurt), recommended, unaided)
+    text = _words(verdict, against, (gain, low, high), (helped, hurt), recommended, alone_is_possible)
     text += _of_control(errors, graph, against, gain, low, seed) + _not_for(nodes, against, graph, verdict)
     return Judgement(text, verdict, recommended, against, gain, low, high, helped, hurt)
 
@@ -152,10 +152,10 @@ def _words(
     gain: tuple[float, float, float],
     nodes: tuple[float, float],
     recommended: str,
-    unaided: bool,
+    alone_is_possible: bool,
 ) -> str:
     """The first sentences: the verdict, the figures, and what to do."""
-    best = f"{TITLES[against]}, the better baseline" if unaided else TITLES[against]
+    best = f"{TITLES[against]}, the better baseline" if alone_is_possible else TITLES[against]
     sure = f"(95 % interval {percent(gain[1])} to {percent(gain[2])} %)"
     share = f"{nodes[0]:.0f} % of the nodes are better off, {nodes[1]:.0f} % worse."
     if verdict == "helps":

@@ -218,7 +218,7 @@ def _learn(chosen: Chosen, bar: Bar) -> Learnt:
 def _as_validated(validation: Validation, network: Network) -> Fit:
     """The best strength, reached along the smaller ones as it was in cross-validation."""
     strengths = sorted(validation.candidate.strengths)[: validation.best + 1]
-    strengths = strengths if validation.candidate.along else strengths[-1:]
+    strengths = strengths if validation.candidate.warm_start else strengths[-1:]
     *_, last = validation.candidate.fits(network, strengths, ROUGH)
     return last
 

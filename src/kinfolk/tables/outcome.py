@@ -37,7 +37,7 @@ def table_run(prepared: Prepared, chosen: Chosen, learnt: Learnt, seconds: float
     loss = {role: prepared.target.loss(each, truth) for role, each in said.items()}
     errors = HeldOutErrors(loss, prepared.tested, prepared.target)
     path = _path(prepared, chosen, learnt)
-    unaided = bool((chosen.network.data.sizes[np.unique(prepared.tested)] > 0).any())
+    alone_is_possible = bool((chosen.network.data.sizes[np.unique(prepared.tested)] > 0).any())
     recommended = min(KINDS, key=lambda role: validations[role].error)
     return TableRun(
         settings=settings,
@@ -48,13 +48,17 @@ def table_run(prepared: Prepared, chosen: Chosen, learnt: Learnt, seconds: float
         places=prepared.places,
         models=models,
         nodes=_nodes(prepared, chosen, models, errors, path),
-        leaderboard=_leaderboard(prepared, chosen, learnt, errors, said, unaided),
-        judgement=judge(errors, graph, recommended, unaided, settings.seed),
+        leaderboard=_leaderboard(prepared, chosen, learnt, errors, said, alone_is_possible),
+        judgement=judge(errors, graph, recommended, alone_is_possible, settings.seed),
         path=path,
         edges=_edges(graph, learnt.fits["tailored"]),
         history=learnt.fits["tailored"].run.history,
         predictions=_predictions(prepared, said),
-        notes=[*prepared.notes, *learnt.fits["tailored"].run.notes, *_missing_rows(prepared, chosen, unaided)],
+        notes=[
+            *prepared.notes,
+            *learnt.fits["tailored"].run.notes,
+            *_missing_rows(prepared, chosen, alone_is_possible),
+        ],
         about=_about(prepared, learnt, seconds),
     )
 
@@ -98,13 +102,18 @@ def _nodes(
 
 
 def _leaderboard(
-    prepared: Prepared, chosen: Chosen, learnt: Learnt, errors: HeldOutErrors, said: dict[str, Floats], unaided: bool
+    prepared: Prepared,
+    chosen: Chosen,
+    learnt: Learnt,
+    errors: HeldOutErrors,
+    said: dict[str, Floats],
+    alone_is_possible: bool,
 ) -> pandas.DataFrame:
     """Every method on the same test rows: error, whom it helps and hurts, seconds, bytes."""
     mean = errors.by_node(len(prepared.training.names)).dropna()
-    reference = "alone" if unaided else "pooled"
+    reference = "alone" if alone_is_possible else "pooled"
     truth, rows = prepared.y[prepared.held_out], []
-    for role in (role for role in ROWS if role in said and (unaided or role != "alone")):
+    for role in (role for role in ROWS if role in said and (alone_is_possible or role != "alone")):
         validation = chosen.validations.get(role)
         fitted = learnt.fits.get(role, learnt.fits["tailored"])
         row = {
@@ -131,12 +140,12 @@ def _bytes(role: str, prepared: Prepared, fitted: Fit) -> float:
     return 0.0 if role == "alone" else float(fitted.run.history["bytes"].iloc[-1])
 
 
-def _missing_rows(prepared: Prepared, chosen: Chosen, unaided: bool) -> list[str]:
+def _missing_rows(prepared: Prepared, chosen: Chosen, alone_is_possible: bool) -> list[str]:
     """Why a row is missing in the leaderboard, or not what it seems."""
     tested = np.unique(prepared.tested)
     bare = int((chosen.network.data.sizes[tested] == 0).sum())
     notes = []
-    if not unaided:
+    if not alone_is_possible:
         notes.append("Alone is impossible: no tested node has training rows.")
     elif bare:
         notes.append(f"{bare:,} tested nodes have no training rows: alone they are given the model of all.")
@@ -150,8 +159,8 @@ def _missing_rows(prepared: Prepared, chosen: Chosen, unaided: bool) -> list[str
 def _path(prepared: Prepared, chosen: Chosen, learnt: Learnt) -> LamPath:
     """The tailored models along λ, in a few numbers per node; those of the answer alone where there is no λ."""
     validation, graph = chosen.validations["tailored"], chosen.network.graph
-    kept = slice(None) if validation.candidate.along else slice(validation.best, validation.best + 1)
-    best = validation.best if validation.candidate.along else 0
+    kept = slice(None) if validation.candidate.warm_start else slice(validation.best, validation.best + 1)
+    best = validation.best if validation.candidate.warm_start else 0
     described = [_signature(each) for each in learnt.along[kept]]
     signature = np.array([numbers for numbers, _ in described])
     names = described[0][1]

@@ -33,7 +33,7 @@ from kinfolk.checks import InputError, Positive, check_value, listing
 from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
 from kinfolk.objective.couplings import AbsoluteNorm, Coupling, EuclideanNorm
-from kinfolk.objective.local_losses import BoundLoss, BoundQuadratic
+from kinfolk.objective.local_losses import LinearLosses, QuadraticLosses
 from kinfolk.objective.losses import Loss, Squared
 from kinfolk.typing import Bools, Floats, Ints
 
@@ -163,10 +163,10 @@ def guaranteed_recovery(
     check_value("lam", "guaranteed_recovery", lam, Annotated[float, Positive()])
     geometry = _geometry_of(coupling)
     labels, cluster = _as_clusters(partition, network.graph.node_count)
-    bound = _bound(network, loss)
-    pooled = bound.pool(cluster, len(labels))
+    losses = _local_losses(network, loss)
+    pooled = losses.pool(cluster, len(labels))
     minimiser = pooled.minimise()
-    delta, beta = geometry.dual(bound.gradient(minimiser[cluster])), geometry.smoothness(bound)
+    delta, beta = geometry.dual(losses.gradient(minimiser[cluster])), geometry.smoothness(losses)
     alpha = geometry.convexity(pooled)
     graph = network.graph
     within = cluster[graph.head] == cluster[graph.tail]
@@ -196,13 +196,13 @@ def guaranteed_recovery(
     return Recovery(lam, tuple(clusters), _single_cluster_lam(network, len(labels), delta))
 
 
-def _bound(network: Network, loss: Loss) -> BoundLoss:
+def _local_losses(network: Network, loss: Loss) -> LinearLosses:
     if not np.isfinite(loss.most_curvature):
         raise InputError(
             f"Expected a smooth loss for a recovery guarantee, got {type(loss).__name__}: its curvature is unbounded."
         )
     loss.check_labels(network.data.y)
-    return network.site.bound(loss)
+    return network.site.local_losses(loss)
 
 
 def _as_clusters(partition: Sequence[Hashable], node_count: int) -> tuple[list[Hashable], Ints]:
@@ -225,10 +225,10 @@ class _Geometry(Protocol):
     def dual(self, g: Floats) -> Floats:
         """‖g_i‖_*."""
 
-    def smoothness(self, bound: BoundLoss) -> Floats:
+    def smoothness(self, losses: LinearLosses) -> Floats:
         """β_i."""
 
-    def convexity(self, pooled: BoundLoss) -> Floats:
+    def convexity(self, pooled: LinearLosses) -> Floats:
         """α_C; zero where it vanishes, or is lost to rounding."""
 
 
@@ -236,10 +236,10 @@ class _Euclidean:
     def dual(self, g: Floats) -> Floats:
         return np.linalg.norm(g, axis=1)
 
-    def smoothness(self, bound: BoundLoss) -> Floats:
-        return bound.smoothness
+    def smoothness(self, losses: LinearLosses) -> Floats:
+        return losses.smoothness
 
-    def convexity(self, pooled: BoundLoss) -> Floats:
+    def convexity(self, pooled: LinearLosses) -> Floats:
         values = np.linalg.eigvalsh(_least_hessian(pooled))
         return np.where(values[:, 0] > ROUNDING * values[:, -1], values[:, 0], 0.0)
 
@@ -248,11 +248,11 @@ class _Absolute:
     def dual(self, g: Floats) -> Floats:
         return np.abs(g).max(axis=1)
 
-    def smoothness(self, bound: BoundLoss) -> Floats:
+    def smoothness(self, losses: LinearLosses) -> Floats:
         """‖Hv‖_∞ ≤ max_kl |H_kl| ‖v‖₁, and the largest entry of H ⪰ 0 is on its diagonal."""
-        return (bound.gram_diagonal(bound.scale * bound.loss.most_curvature) + bound.ridge).max(axis=1)
+        return (losses.gram_diagonal(losses.scale * losses.loss.most_curvature) + losses.ridge).max(axis=1)
 
-    def convexity(self, pooled: BoundLoss) -> Floats:
+    def convexity(self, pooled: LinearLosses) -> Floats:
         """min v'Hv / ‖v‖₁² is at least the smallest eigenvalue over d, and at least 1 / Σ_kl |(H⁻¹)_kl|."""
         smallest = _Euclidean().convexity(pooled)
         out = smallest / pooled.width
@@ -262,9 +262,9 @@ class _Absolute:
         return out
 
 
-def _least_hessian(pooled: BoundLoss) -> Floats:
+def _least_hessian(pooled: LinearLosses) -> Floats:
     """A lower bound on the Hessian everywhere: the Hessian itself if it is constant, else that of the ridge term."""
-    if isinstance(pooled, BoundQuadratic):
+    if isinstance(pooled, QuadraticLosses):
         return pooled.hessian(np.zeros((pooled.node_count, pooled.width)))
     return pooled.ridge[:, :, None] * np.eye(pooled.width)
 

@@ -18,7 +18,7 @@ from kinfolk.typing import Floats, Ints
 
 if TYPE_CHECKING:
     pass
-from kinfolk.theory.conditions import _bound, _geometry_of
+from kinfolk.theory.conditions import _geometry_of, _local_losses
 from kinfolk.theory.flows import undeliverable
 
 PRECISION = 1e-9  # of thresholds of λ, relative
@@ -63,10 +63,10 @@ def constant_above(network: Network, loss: Loss = Squared(), coupling: Coupling 
     Above λ = 6 every solution is constant on each component of the graph.
     """
     _geometry_of(coupling)
-    bound, component = _bound(network, loss), network.graph.components
+    losses, component = _local_losses(network, loss), network.graph.components
     count = int(component.max()) + 1
-    g = bound.gradient(bound.pool(component, count).minimise()[component])
-    resting = np.abs(bound.gradient_at_zero).max()
+    g = losses.gradient(losses.pool(component, count).minimise()[component])
+    resting = np.abs(losses.gradient_at_zero).max()
     g = _balanced(np.where(np.abs(g) > ROUNDING * resting, g, 0.0), component, count)
     if not g.any():
         return ConstantAbove(0.0, 0.0)

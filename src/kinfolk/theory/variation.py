@@ -34,7 +34,7 @@ from kinfolk.checks import AtLeast, InputError, Positive, as_floats, check_value
 from kinfolk.local_models.least_squares import LinearModel
 from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
-from kinfolk.objective.local_losses import BoundLoss
+from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.objective.losses import Squared
 from kinfolk.typing import Floats
 
@@ -210,7 +210,7 @@ def algebraic_connectivity(graph: Graph) -> float:
     return float(np.sort(eigsh(graph.laplacian.tocsc(), k=2, sigma=below, return_eigenvectors=False))[1])
 
 
-def _losses(network: Network, intercept: bool, ridge: float) -> BoundLoss:
+def _losses(network: Network, intercept: bool, ridge: float) -> LinearLosses:
     """L_i(w) = 1/m_i [Σ_r (y_r − x_r'w)² + ridge ‖w‖²]: what a node of FedRelax minimises beside the coupling."""
     bound = Squared(intercept=intercept).bind(network.data)
     penalty = np.zeros((bound.node_count, bound.width))
@@ -218,7 +218,7 @@ def _losses(network: Network, intercept: bool, ridge: float) -> BoundLoss:
     return replace(bound, ridge=penalty)
 
 
-def _pooled(losses: BoundLoss) -> Floats:
+def _pooled(losses: LinearLosses) -> Floats:
     """The vector with the smallest sum of losses."""
     rows = np.sqrt(losses.scale)[:, None] * losses.X
     gram = rows.T @ rows + np.diag(losses.ridge.sum(axis=0) / 2)

@@ -31,13 +31,13 @@ from kinfolk import kernels
 from kinfolk.algorithms.gtvmin.certificate import Certificate, Problem, certify, scaled_conjugate
 from kinfolk.algorithms.gtvmin.direct import solve_quadratic
 from kinfolk.algorithms.gtvmin.polish import polish
-from kinfolk.algorithms.parametric import LinearProgram, ratio, squares
+from kinfolk.algorithms.parametric import ParametricAlgorithm, ratio, squares
 from kinfolk.checks import AtLeast, InputError, Positive, as_floats
 from kinfolk.engine.protocol import Arrays, Inbox, Models, Outbox, PerEdge, PerNode, Reply, Turn
 from kinfolk.network.network import Network
 from kinfolk.network.site import Site
 from kinfolk.objective.couplings import Coupling, EuclideanNorm, SquaredNorm
-from kinfolk.objective.local_losses import BoundLoss, BoundQuadratic
+from kinfolk.objective.local_losses import LinearLosses, QuadraticLosses
 from kinfolk.objective.losses import Squared
 from kinfolk.objective.node_loss import NodeLoss
 from kinfolk.typing import Bools, Floats, Ints
@@ -91,7 +91,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GTVMin(LinearProgram):
+class GTVMin(ParametricAlgorithm):
     """Tailored models by GTV minimisation: linear ones, certified, or modules of torch (``TorchLoss``).
 
     Parameters
@@ -150,18 +150,18 @@ class GTVMin(LinearProgram):
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """Start where the loss says; nodes that stand alone start at their own minimum, and stay there."""
-        bound = site.bound(self.loss)
-        w = bound.start
+        losses = site.local_losses(self.loss)
+        w = losses.start
         alone = np.flatnonzero(site.own_degrees == 0)
-        w[alone] = bound.take(alone).minimise()
-        u = np.zeros((len(site.weights), bound.width))
+        w[alone] = losses.take(alone).minimise()
+        u = np.zeros((len(site.weights), losses.width))
         return self.resume(site, State(w, w.copy(), u, np.zeros(site.node_count)), turn)
 
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
         """Go on from a state; the coordinator learns what sets the first η."""
-        bound = site.bound(self.loss)
+        losses = site.local_losses(self.loss)
         _, pull = self._scales(site)
-        return state, Outbox({"w_bar": state.w_bar}, {"pull": pull, "curvature": bound.trace / bound.width})
+        return state, Outbox({"w_bar": state.w_bar}, {"pull": pull, "curvature": losses.trace / losses.width})
 
     def extrapolate(self, site: Site, past: Sequence[tuple[float, State]]) -> State:
         """A guess at the solution from those for one or two other values of λ: w and u / λ are linear in log λ."""
@@ -209,7 +209,7 @@ class GTVMin(LinearProgram):
 
     def _in_one_pass(self, site: Site, eta: float) -> OnePass | None:
         """What a compiled pass over the edges needs, for the couplings that it knows."""
-        shape = getattr(self.coupling, "shape", None)
+        shape = getattr(self.coupling, "kernel_coefficients", None)
         if shape is None or site.live is not None:
             return None
         scales, _ = self._scales(site)
@@ -218,19 +218,19 @@ class GTVMin(LinearProgram):
     def _dual_prox(self, site: Site, block: slice, u: Floats, values: Floats, eta: float) -> tuple[Floats, Floats]:
         """(1) as it stands, on a block of edges; and the differences there."""
         change, sigma = site.difference_on(block, values), self._scales(site)[0][block] / (2 * eta)
-        v = kernels.along(u[block], sigma, change)
+        v = kernels.add_scaled(u[block], sigma, change)
         return self.coupling.dual_prox(v, sigma, self.lam * site.weights[block]), change
 
     def _primal_step(
         self, site: Site, w: Floats, w_bar: Floats, flow: Floats, eta: float, rho: float, turn: Turn
     ) -> Floats:
         """(2), relaxed, w in place; what neighbours are to hear."""
-        bound, tau = site.bound(self.loss), self._tau(site, eta)
+        losses, tau = site.local_losses(self.loss), self._tau(site, eta)
         if self.inexact is None:
-            return bound.primal_step(w, w_bar, flow, tau, rho)
+            return losses.primal_step(w, w_bar, flow, tau, rho)
         w_new = 0.5 * (w_bar + w)
         w += rho * (w_new - w)
-        return 2 * bound.prox_by_gradient(w - tau[:, None] * flow, tau, self.inexact.at(turn.round), w_new) - w
+        return 2 * losses.prox_by_gradient(w - tau[:, None] * flow, tau, self.inexact.at(turn.round), w_new) - w
 
     def _scales(self, site: Site) -> tuple[Floats, Floats]:
         """s_e, and their sums at the nodes."""
@@ -272,14 +272,14 @@ class GTVMin(LinearProgram):
 
     def _solve(self, site: Site) -> tuple[State, Outbox]:
         """The whole problem at once."""
-        bound = site.bound(self.loss)
-        if len(site.outside) or site.live is not None or not isinstance(bound, BoundQuadratic):
+        losses = site.local_losses(self.loss)
+        if len(site.outside) or site.live is not None or not isinstance(losses, QuadraticLosses):
             raise InputError(
                 "Expected all nodes in one site for steps='direct', got several sites, absent nodes or lost "
                 "messages: use engine=InProcess() with everybody present, or steps='balanced'."
             )
         weights = self.lam * site.weights
-        w = solve_quadratic(site, bound, weights)
+        w = solve_quadratic(site, losses, weights)
         u = weights[:, None] * site.difference(w, w[:0])
         return State(w, w.copy(), u, np.zeros(site.node_count)), Outbox({"w_bar": w})
 
@@ -309,7 +309,7 @@ class GTVMin(LinearProgram):
         w, eta = state.w_bar, float(inbox.to_all["eta"])
         flows = self._flows(site, state.u, site.values(w, inbox["w_bar"]), eta)
         return {
-            "loss": site.bound(self.loss).value(w),
+            "loss": site.local_losses(self.loss).value(w),
             "variation": site.at_smaller_end(flows.variation),
             "mismatch": site.at_smaller_end(flows.mismatch),
             "length": squares(w),
@@ -318,21 +318,21 @@ class GTVMin(LinearProgram):
 
     def _subgradient(self, site: Site, state: State, eta: float) -> tuple[Floats, Floats]:
         """Where a subgradient of L_i is known, and that subgradient."""
-        bound = site.bound(self.loss)
-        if self.loss.smooth or not isinstance(bound, BoundLoss):
-            return state.w_bar, bound.gradient(state.w_bar)
-        w, beta = self._local_duals(site, bound, state, eta)
-        return w, bound.combine(beta) + bound.ridge * w
+        losses = site.local_losses(self.loss)
+        if self.loss.smooth or not isinstance(losses, LinearLosses):
+            return state.w_bar, losses.gradient(state.w_bar)
+        w, beta = self._local_duals(site, losses, state, eta)
+        return w, losses.combine(beta) + losses.ridge * w
 
-    def _local_duals(self, site: Site, bound: BoundLoss, state: State, eta: float) -> tuple[Floats, Floats]:
+    def _local_duals(self, site: Site, losses: LinearLosses, state: State, eta: float) -> tuple[Floats, Floats]:
         """Where a subgradient of L_i is known, and the dual variables that make it up.
 
         A smooth loss has one at 2 w_new − w itself; a loss with kinks has one where (2) leads from here.
         """
         if self.loss.smooth:
-            return state.w_bar, bound.dual(state.w_bar)
+            return state.w_bar, losses.dual(state.w_bar)
         tau = self._tau(site, eta)
-        return bound.prox_with_dual(state.w - tau[:, None] * site.divergence(state.u), tau, state.w_new)
+        return losses.prox_with_dual(state.w - tau[:, None] * site.divergence(state.u), tau, state.w_new)
 
     def _conditions(self, site: Site, state: State, flows: Flows, eta: float) -> dict[str, Floats]:
         """Squared parts, per node, of the optimality conditions at (w, u_new), where w has the subgradient:
@@ -340,12 +340,12 @@ class GTVMin(LinearProgram):
         ∂L_i(w_i) + (Dᵀu)_i ∋ 0   and   (Dw)_e ∈ ∂(λA_e φ)*(u_e), which (1) misses by (u − u_new) / σ − Dx. Neighbours
         heard of 2 w_new − w only, x further on; so ‖Dx‖² is bounded by 2 Σ degree_i ‖x_i‖².
         """
-        bound, sigma = site.bound(self.loss), self._scales(site)[0] / (2 * eta)
+        losses, sigma = site.local_losses(self.loss), self._scales(site)[0] / (2 * eta)
         w, gradient = self._subgradient(site, state, eta)
         return {
             "stationarity": squares(gradient + flows.divergence),
             "gradient": squares(gradient),
-            "resting": squares(bound.gradient_at_start),
+            "resting": squares(losses.gradient_at_start),
             "complementarity": site.at_smaller_end(flows.moved / sigma**2),
             "displacement": 2 * site.own_degrees * squares(state.w_bar - w),
             "size": site.own_degrees * squares(w),
@@ -378,10 +378,10 @@ class GTVMin(LinearProgram):
         """Fuse and polish, where φ is a norm; each component of the graph keeps it only if its residual falls."""
         able = self.steps == "balanced" and self.inexact is None and self.lam > 0 and len(site.weights) > 0
         smooth = self.loss.smooth and hasattr(self.coupling, "dual_prox_derivative")
-        bound = site.bound(self.loss)
-        if not (able and smooth and self.coupling.is_norm and isinstance(bound, BoundLoss)):
+        losses = site.local_losses(self.loss)
+        if not (able and smooth and self.coupling.is_norm and isinstance(losses, LinearLosses)):
             return None
-        problem = Problem(site, bound, self.coupling, self.lam * site.weights)
+        problem = Problem(site, losses, self.coupling, self.lam * site.weights)
         eta, sigma = float(reply["eta"]), self._scales(site)[0] / (2 * reply["eta"])
         rough, _ = self._dual_prox(site, slice(None), state.u, state.w_bar, eta)
         w, u = polish(problem, state.w_bar, rough, sigma, effort)
@@ -401,7 +401,7 @@ class GTVMin(LinearProgram):
         """Give nodes that no data reach the pooled model, if that was asked for."""
         if self.uninformed == "none" or not np.isnan(models.w).any():
             return models
-        everyone = site.bound(self.loss).pool(np.zeros(site.node_count, dtype=np.int64), 1)
+        everyone = site.local_losses(self.loss).pool(np.zeros(site.node_count, dtype=np.int64), 1)
         return self.loss.models(np.where(np.isnan(models.w), everyone.minimise(), models.w))
 
     def certificate_of(self, network: Network, w: Any, u: Any) -> Certificate | None:
@@ -423,15 +423,15 @@ class GTVMin(LinearProgram):
 
     def certify(self, site: Site, state: State, reply: Arrays) -> Certificate | None:
         """How far from the best answer this one can be; None where the losses are not convex and nobody can say."""
-        bound = site.bound(self.loss)
-        if not isinstance(bound, BoundLoss):
+        losses = site.local_losses(self.loss)
+        if not isinstance(losses, LinearLosses):
             return None
         w, eta = state.w_bar, float(reply["eta"])
         conditions = self._conditions(site, state, self._flows(site, state.u, w, eta), eta)
         sums = {name: float(part.sum()) for name, part in conditions.items()}
         u, _ = self._dual_prox(site, slice(None), state.u, w, eta)
-        _, beta = self._local_duals(site, bound, state, eta)
-        return certify(Problem(site, bound, self.coupling, self.lam * site.weights), w, beta, u, max(_relative(sums)))
+        _, beta = self._local_duals(site, losses, state, eta)
+        return certify(Problem(site, losses, self.coupling, self.lam * site.weights), w, beta, u, max(_relative(sums)))
 
 
 def _relative(sums: Mapping[str, float]) -> tuple[float, float]:

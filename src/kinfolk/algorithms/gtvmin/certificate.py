@@ -25,7 +25,7 @@ from scipy.sparse.csgraph import connected_components, dijkstra
 
 from kinfolk.network.site import Site
 from kinfolk.objective.couplings import Coupling
-from kinfolk.objective.local_losses import BoundLoss
+from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.typing import Bools, Floats, Ints
 
 SOLVE_PRECISION = 1e-6  # of one linear solve, relative; what is left is solved for again, and charged at last
@@ -68,13 +68,13 @@ class Problem:
     """An instance of GTV minimisation on one site that holds every node."""
 
     site: Site
-    bound: BoundLoss
+    losses: LinearLosses
     coupling: Coupling
     weights: Floats  # (edges,) λ A_e
 
     def objective(self, w: Floats) -> float:
         """P(w)."""
-        return float(self.bound.value(w).sum() + self.variation(w).sum())
+        return float(self.losses.value(w).sum() + self.variation(w).sum())
 
     def variation(self, w: Floats) -> Floats:
         """λ A_e φ((Dw)_e) of every edge."""
@@ -112,7 +112,7 @@ def scaled_conjugate(coupling: Coupling, u: Floats, weights: Floats) -> Floats:
 def certify(problem: Problem, w: Floats, beta: Floats, u: Floats, residual: float) -> Certificate:
     """Bound the sub-optimality of ``w`` with the help of ``beta`` and flows ``u`` that nearly belong to it."""
     count, component = problem.components
-    duals = _Duals(beta, problem.bound.ridge * w, u, w).balanced(problem).shrunk(problem, count, component)
+    duals = _Duals(beta, problem.losses.ridge * w, u, w).balanced(problem).shrunk(problem, count, component)
     leftover = duals.violation(problem)
     objective = problem.objective(w)
     centred = objective - duals.value(problem) - float((leftover * w).sum())
@@ -135,33 +135,33 @@ class _Duals:
 
     def violation(self, problem: Problem) -> Floats:
         """r = Xᵀβ + γ + Dᵀu."""
-        return problem.bound.combine(self.beta) + self.gamma + problem.site.divergence(self.u)
+        return problem.losses.combine(self.beta) + self.gamma + problem.site.divergence(self.u)
 
     def value(self, problem: Problem) -> float:
         """The dual objective."""
-        bound = problem.bound
-        penalised = bound.ridge > 0
-        ridge = (self.gamma[penalised] ** 2 / (2 * bound.ridge[penalised])).sum()
-        return -float(bound.conjugate(self.beta).sum() + ridge + problem.flow_cost(self.u).sum())
+        losses = problem.losses
+        penalised = losses.ridge > 0
+        ridge = (self.gamma[penalised] ** 2 / (2 * losses.ridge[penalised])).sum()
+        return -float(losses.conjugate(self.beta).sum() + ridge + problem.flow_cost(self.u).sum())
 
     def balanced(self, problem: Problem) -> _Duals:
         """Move to r ≈ 0: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x."""
-        bound, site = problem.bound, problem.site
-        curvature = bound.elasticity(self.w, self.beta)
+        losses, site = problem.losses, problem.site
+        curvature = losses.elasticity(self.w, self.beta)
         flow, stiffness = _elasticity(problem, self.w)
 
         def apply(x: Floats) -> Floats:
-            rows = bound.combine(curvature * bound.predict(x))
-            return rows + bound.ridge * x + site.divergence(flow(problem.difference(x)))
+            rows = losses.combine(curvature * losses.predict(x))
+            return rows + losses.ridge * x + site.divergence(flow(problem.difference(x)))
 
-        diagonal = bound.gram_diagonal(curvature) + bound.ridge
+        diagonal = losses.gram_diagonal(curvature) + losses.ridge
         diagonal += np.stack([site.edge_sum(column) for column in stiffness.T], axis=1)
         best, violation = self, self.violation(problem)
         for _ in range(REFINEMENTS):
             x = conjugate_gradients(apply, -violation, diagonal)
             moved = _Duals(
-                best.beta + curvature * bound.predict(x),
-                best.gamma + bound.ridge * x,
+                best.beta + curvature * losses.predict(x),
+                best.gamma + losses.ridge * x,
                 best.u + flow(problem.difference(x)),
                 self.w,
             )
@@ -173,20 +173,20 @@ class _Duals:
 
     def shrunk(self, problem: Problem, count: int, component: Ints) -> _Duals:
         """Scale every component into the domain of the conjugates."""
-        bound, site = problem.bound, problem.site
+        losses, site = problem.losses, problem.site
         share = np.ones(count)
 
         def nodes(t: Floats) -> Bools:
-            return np.isfinite(bound.conjugate(bound.times(self.beta, t)))
+            return np.isfinite(losses.conjugate(losses.times(self.beta, t)))
 
         def edges(t: Floats) -> Bools:
             return np.isfinite(problem.flow_cost(t[:, None] * self.u))
 
-        np.minimum.at(share, component, _largest_share(nodes, bound.node_count))
+        np.minimum.at(share, component, _largest_share(nodes, losses.node_count))
         np.minimum.at(share, component[site.head], _largest_share(edges, len(self.u)))
         at_node = share[component]
         return _Duals(
-            bound.times(self.beta, at_node),
+            losses.times(self.beta, at_node),
             self.gamma * at_node[:, None],
             self.u * at_node[site.head][:, None],
             self.w,
@@ -257,18 +257,18 @@ def level_set_radius(problem: Problem, w: Floats, objective: float, count: int, 
     component spreads. At the root the losses bound the parameters, where they say anything at all (``reach`` of the
     bound loss). Along the other directions P does not change: the minimiser nearest to w is taken.
     """
-    bound = problem.bound
-    roots = _roots(bound, count, component)
+    losses = problem.losses
+    roots = _roots(losses, count, component)
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = _spread(problem, problem.coupling.reach(objective / problem.weights, bound.width), roots)
-    root = bound.reach(objective, spread, component, count) + 2.0 * np.linalg.norm(w[roots], axis=1)
+        spread = _spread(problem, problem.coupling.radius(objective / problem.weights, losses.width), roots)
+    root = losses.radius(objective, spread, component, count) + 2.0 * np.linalg.norm(w[roots], axis=1)
     apart = root[component] + spread + np.linalg.norm(w - w[roots][component], axis=1)
     return float(np.linalg.norm(apart))
 
 
-def _roots(bound: BoundLoss, count: int, component: Ints) -> Ints:
+def _roots(losses: LinearLosses, count: int, component: Ints) -> Ints:
     """A node of every component, with data where there is one."""
-    order = np.argsort(~bound.has_data, kind="stable")
+    order = np.argsort(~losses.has_data, kind="stable")
     return order[np.unique(component[order], return_index=True)[1]]
 
 

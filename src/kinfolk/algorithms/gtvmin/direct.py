@@ -7,13 +7,13 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 from kinfolk.network.site import Site
-from kinfolk.objective.local_losses import BoundQuadratic
+from kinfolk.objective.local_losses import QuadraticLosses
 from kinfolk.typing import Floats
 
 REFINEMENTS = 20
 
 
-def solve_quadratic(site: Site, bound: BoundQuadratic, weights: Floats) -> Floats:
+def solve_quadratic(site: Site, losses: QuadraticLosses, weights: Floats) -> Floats:
     """Minimise Σ_i L_i(w_i) + ½ Σ_e weights_e ‖(Dw)_e‖² on a site that holds every node.
 
     Where the answer is not unique (a component whose rows do not span all directions) the system is singular. So it
@@ -22,9 +22,9 @@ def solve_quadratic(site: Site, bound: BoundQuadratic, weights: Floats) -> Float
     Quick on graphs that small cuts take apart (maps, chains, trees). On a random graph the factors fill up: there the
     rounds of ``steps="balanced"`` are far quicker.
     """
-    width = bound.width
+    width = losses.width
     zero = np.zeros((site.node_count, width))
-    hessian = scipy.sparse.block_diag(bound.hessian(zero), format="csc")
+    hessian = scipy.sparse.block_diag(losses.hessian(zero), format="csc")
     incidence = scipy.sparse.kron(site.incidence, scipy.sparse.eye_array(width), format="csc")
     system = (hessian + incidence @ scipy.sparse.diags_array(np.repeat(weights, width)) @ incidence.T).tocsc()
     diagonal = system.diagonal()
@@ -34,7 +34,7 @@ def solve_quadratic(site: Site, bound: BoundQuadratic, weights: Floats) -> Float
     factor = scipy.sparse.linalg.splu(
         shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
     )
-    target = scale @ -bound.gradient(zero).ravel()
+    target = scale @ -losses.gradient(zero).ravel()
     w = factor.solve(target)
     best, size = w, np.inf
     for _ in range(REFINEMENTS):

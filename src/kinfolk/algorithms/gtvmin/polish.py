@@ -28,7 +28,7 @@ import scipy.sparse.linalg
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
 from kinfolk.algorithms.gtvmin.certificate import Problem
-from kinfolk.objective.local_losses import BoundLoss
+from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.typing import Bools, Floats, Ints
 
 INSIDE = 1e-3  # the part of its radius by which a flow must lie inside its ball
@@ -55,7 +55,7 @@ def polish(problem: Problem, w: Floats, u: Floats, sigma: Floats, effort: float)
     >>> from kinfolk import EuclideanNorm, Network, Squared, graphs
     >>> x = np.ones((1, 1))
     >>> site = Network(graphs.chain(3), [(x, [0.0]), (x, [0.2]), (x, [4.0])]).site
-    >>> problem = Problem(site, site.bound(Squared()), EuclideanNorm(), np.array([0.5, 0.5]))
+    >>> problem = Problem(site, site.local_losses(Squared()), EuclideanNorm(), np.array([0.5, 0.5]))
     >>> rough = np.array([[0.2], [0.2], [3.7]]), np.array([[0.3], [-0.5]])
     >>> w, u = polish(problem, *rough, sigma=np.ones(2), effort=1e3)
     >>> w.round(6).ravel().tolist(), u.round(6).ravel().tolist()
@@ -109,7 +109,7 @@ class Groups:
     head: Ints  # (edges,)
     tail: Ints  # (edges,)
     weights: Floats  # (edges,) λA, parallel edges added up
-    bound: BoundLoss = field(repr=False)  # Σ L_i over a group
+    losses: LinearLosses = field(repr=False)  # Σ L_i over a group
     cost: float  # of ``solve``, in rounds
 
     @classmethod
@@ -123,14 +123,14 @@ class Groups:
         count = int(group.max(initial=-1)) + 1
         pairs, pair, sign = _pairs(head[between], tail[between], count)
         weights = np.bincount(pair, problem.weights[between], minlength=len(pairs)).astype(np.float64)
-        bound = problem.bound.take(nodes).pool(group[nodes], count)
+        losses = problem.losses.take(nodes).pool(group[nodes], count)
         inner = np.flatnonzero(solved & (head == tail))
-        return cls(problem, group, pair, sign, between, inner, pairs // count, pairs % count, weights, bound, cost)
+        return cls(problem, group, pair, sign, between, inner, pairs // count, pairs % count, weights, losses, cost)
 
     @property
     def node_count(self) -> int:
         """Number of groups."""
-        return self.bound.node_count
+        return self.losses.node_count
 
     # ------------------------------------------------------------------ there and back
 
@@ -177,9 +177,9 @@ class Groups:
     def _conditions(self, w: Floats, u: Floats, sigma: Floats) -> tuple[Floats, Floats, float, float]:
         """The v of (1), the slope of (1), and how well the optimality conditions hold at (w, v), relative."""
         v = self._flow(w, u, sigma)
-        gradient = self.bound.gradient(w)
+        gradient = self.losses.gradient(w)
         slope = gradient + self.incidence @ v
-        scale = np.linalg.norm(gradient) + np.linalg.norm(self.bound.gradient_at_zero)
+        scale = np.linalg.norm(gradient) + np.linalg.norm(self.losses.gradient_at_zero)
         degrees = np.bincount(np.r_[self.head, self.tail], minlength=self.node_count)
         size = np.sqrt((degrees * (w**2).sum(axis=1)).sum())
         tiny = np.finfo(float).tiny
@@ -194,13 +194,13 @@ class Groups:
         """The objective of (1); the conjugate of a norm is zero wherever its prox ends."""
         v = self._flow(w, u, sigma)
         pull = ((v - u) ** 2).sum(axis=1) / (2 * sigma)
-        return float(self.bound.value(w).sum() + (v * (w[self.head] - w[self.tail])).sum() - pull.sum())
+        return float(self.losses.value(w).sum() + (v * (w[self.head] - w[self.tail])).sum() - pull.sum())
 
     def _newton_step(self, w: Floats, u: Floats, sigma: Floats, slope: Floats) -> Floats:
         """A Newton step for (1), halved until it descends."""
         at = u + sigma[:, None] * (w[self.head] - w[self.tail])
         bend = sigma[:, None, None] * self.coupling.dual_prox_derivative(at, sigma, self.weights)
-        system = _stiffness(self.bound.hessian(w), bend, self.head, self.tail)
+        system = _stiffness(self.losses.hessian(w), bend, self.head, self.tail)
         # A group without data between far ones has next to no curvature: no less than a part of what is usual.
         usual = system.diagonal().reshape(w.shape).mean(axis=0)
         factor = _Factor(system, SHIFT, np.tile(UNUSUAL * usual, len(w)))
@@ -238,7 +238,7 @@ def inner_flows(problem: Problem, w: Floats, u: Floats, inner: Ints) -> tuple[Fl
     nodes = np.unique(np.r_[site.head[inner], site.tail[inner]])
     incidence = site.incidence[nodes][:, inner]
     factor = _Factor((incidence @ scipy.sparse.diags_array(radius**2) @ incidence.T).tocsc(), LAPLACIAN_SHIFT)
-    missing = -(problem.bound.gradient(w) + site.divergence(u))[nodes] + incidence @ u[inner]
+    missing = -(problem.losses.gradient(w) + site.divergence(u))[nodes] + incidence @ u[inner]
     flow = u[inner]
     for _ in range(PROJECTIONS):
         flow = problem.coupling.dual_prox(flow, np.ones_like(radius), radius)
@@ -283,12 +283,12 @@ def _affordable(problem: Problem, group: Ints, effort: float) -> tuple[Ints, flo
 
 def _round_cost(problem: Problem) -> float:
     """Of a round of the algorithm, in operations, about; some are spent on any network."""
-    return 4e5 + 30.0 * (len(problem.weights) + problem.site.node_count) * problem.bound.width
+    return 4e5 + 30.0 * (len(problem.weights) + problem.site.node_count) * problem.losses.width
 
 
 def _newton_cost(problem: Problem, group: Ints) -> Floats:
     """The share of every group in the cost of a Newton step: its row of the factor, were it banded, and the matrix."""
-    count, width = int(group.max()) + 1, problem.bound.width
+    count, width = int(group.max()) + 1, problem.losses.width
     ends = (group[problem.site.head], group[problem.site.tail])
     pattern = scipy.sparse.csr_array((np.ones(len(ends[0])), ends), shape=(count, count))
     pattern = (pattern + pattern.T + scipy.sparse.eye_array(count)).tocsr()
@@ -296,9 +296,9 @@ def _newton_cost(problem: Problem, group: Ints) -> Floats:
     place = np.empty(count, dtype=np.int64)
     place[order] = np.arange(count)
     rows = np.repeat(np.arange(count), np.diff(pattern.indptr))
-    reach = np.zeros(count)
-    np.maximum.at(reach, rows, place[rows] - place[pattern.indices])
-    return ((1 + reach) * width) ** 2 * width / 5 + 100.0 * np.diff(pattern.indptr) * width**2
+    bandwidth = np.zeros(count)
+    np.maximum.at(bandwidth, rows, place[rows] - place[pattern.indices])
+    return ((1 + bandwidth) * width) ** 2 * width / 5 + 100.0 * np.diff(pattern.indptr) * width**2
 
 
 def _first(group: Ints) -> Ints:
