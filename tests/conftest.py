@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "docs" / "tools"))
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
 

@@ -1,38 +1,13 @@
 """Imports point one way, and the quick ones stay quick."""
 
-import ast
+import re
 import subprocess
 import sys
-from pathlib import Path
+
+import import_graph
+from rooms import DOORS, HOUSE, ROOMS, imported_rooms, room_of
 
 import kinfolk
-
-ROOT = Path(kinfolk.__file__).parent
-# From the ground up: a room may import only what stands before it.
-ROOMS = [
-    "typing", "version", "checks", "progress", "kernels", "network", "objective", "local_models", "engine",
-    "algorithms", "theory", "similarity", "datasets", "experiments", "testing", "report", "tables", "cli",
-]  # fmt: skip
-DOORS = ("__init__", "__main__")  # of the house itself: they may open every room
-
-
-def room_of(path: Path) -> str:
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
-
-
-def imported_rooms(source: str) -> set[str]:
-    """The rooms that a file imports from: at its top, in a function, or for type checking only."""
-    found = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            named = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "imports are absolute"
-            named = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        found |= {[*name.split("."), "__init__"][1] for name in named if name.split(".")[0] == "kinfolk"}
-    return found
 
 
 def test_the_test_sees_every_kind_of_import():
@@ -45,15 +20,35 @@ def test_the_test_sees_every_kind_of_import():
 
 
 def test_imports_point_one_way():
-    rooms = {path: room_of(path) for path in ROOT.rglob("*.py")}
+    rooms = {path: room_of(path) for path in HOUSE.rglob("*.py")}
     assert set(rooms.values()) - set(DOORS) == set(ROOMS)
     upwards = [
-        f"{path.relative_to(ROOT)} imports {found}"
+        f"{path.relative_to(HOUSE)} imports {found}"
         for path, room in rooms.items()
         if room not in DOORS
-        for found in sorted(imported_rooms(path.read_text()) - set(ROOMS[: ROOMS.index(room) + 1]))
+        for found in sorted(imported_rooms(path.read_text()) - set([*ROOMS][: [*ROOMS].index(room) + 1]))
     ]
     assert upwards == []
+
+
+def test_the_picture_of_the_imports_is_up_to_date(tmp_path, monkeypatch, capsys):
+    assert import_graph.main(["--check"]) == 0, "run python docs/tools/import_graph.py"
+    monkeypatch.setattr(import_graph, "PICTURE", tmp_path / "import-graph.svg")
+    assert import_graph.main(["--check"]) == 1
+    assert "out of date" in capsys.readouterr().err
+    assert import_graph.main([]) == import_graph.main(["--check"]) == 0
+
+
+def test_arrows_that_follow_from_others_are_left_out():
+    none = {room: set() for room in ROOMS}
+    arrows = {**none, "checks": {"typing"}, "network": {"typing", "checks"}}
+    assert import_graph.reduced(arrows) == [("checks", "typing"), ("network", "checks")]
+    assert {import_graph.layers_of(arrows)[room] for room in ("typing", "checks", "network")} == {0, 1, 2}
+
+
+def test_every_room_is_explained():
+    guide = (HOUSE.parents[1] / "CONTRIBUTING.md").read_text()
+    assert re.findall(r"^\| `(\w+)(?:/|\.py)` \|", guide, re.MULTILINE) == [*ROOMS]
 
 
 def test_help_needs_no_heavy_import():
