@@ -1,18 +1,25 @@
-# make demo: the main job.  make test: lint, types, and the whole test suite.  make bench: speed, against rivals.
-# make docs: the site, in site/.  Each does all the set-up.
+# make demo   the main job
+# make lint   the quick loop: ruff and mypy
+# make test   make lint, then the whole test suite; it ends with what was skipped, and why
+# make bench  speed, against rivals
+# make docs   the site, in site/
+# make clean  remove what the others made
+# Each does all the set-up.
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test bench docs browser clean
+.PHONY: demo lint test bench docs browser clean
 
 demo: .venv/.demo
 	$(BIN)/kinfolk demo
 
-test: .venv/.dev browser
+lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
+
+test: lint browser
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2  # a process for every core, and a thread for every process
 
 bench: .venv/.dev
