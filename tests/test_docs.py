@@ -17,7 +17,7 @@ from kinfolk.cli import app
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-FRONT = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]  # their code is run by doctest itself
+FRONT = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]  # their code is run by doctest itself
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
