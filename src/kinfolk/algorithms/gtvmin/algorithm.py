@@ -28,7 +28,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from kinfolk import kernels
-from kinfolk.algorithms.gtvmin.certificate import Certificate, Problem, certify, scaled_conjugate
+from kinfolk.algorithms.gtvmin.certificate import Certificate, Problem, certify
 from kinfolk.algorithms.gtvmin.direct import solve_quadratic
 from kinfolk.algorithms.gtvmin.polish import polish
 from kinfolk.algorithms.parametric import ParametricAlgorithm, ratio, squares
@@ -125,9 +125,7 @@ class GTVMin(ParametricAlgorithm):
     def check(self, network: Network) -> None:
         """Labels that the loss admits; a quadratic problem where it is to be solved directly."""
         super().check(network)
-        check = getattr(self.coupling, "check", None)
-        if check is not None:
-            check(self.loss.width(network.data.feature_count))
+        self.coupling.check(self.loss.width(network.data.feature_count))
         if self.inexact is not None and not np.isfinite(self.loss.most_curvature):
             raise InputError(
                 f"Expected a loss of bounded curvature for gradient steps, got {type(self.loss).__name__}."
@@ -209,11 +207,11 @@ class GTVMin(ParametricAlgorithm):
 
     def _in_one_pass(self, site: Site, eta: float) -> OnePass | None:
         """What a compiled pass over the edges needs, for the couplings that it knows."""
-        shape = getattr(self.coupling, "kernel_coefficients", None)
-        if shape is None or site.live is not None:
+        coefficients = self.coupling.kernel_coefficients
+        if coefficients is None or site.live is not None:
             return None
         scales, _ = self._scales(site)
-        return site.head, site.tail, scales, 1 / (2 * eta), site.weights, float(self.lam), shape
+        return site.head, site.tail, scales, 1 / (2 * eta), site.weights, float(self.lam), coefficients
 
     def _dual_prox(self, site: Site, block: slice, u: Floats, values: Floats, eta: float) -> tuple[Floats, Floats]:
         """(1) as it stands, on a block of edges; and the differences there."""
@@ -264,7 +262,7 @@ class GTVMin(ParametricAlgorithm):
             u_new, change = self._dual_prox(site, block, u, values, eta)
             weights = self.lam * site.weights[block]
             variation[block] = weights * self.coupling.value(change)
-            conjugate = scaled_conjugate(self.coupling, u_new, weights)
+            conjugate = self.coupling.weighted_conjugate(u_new, weights)
             mismatch[block] = variation[block] + conjugate - np.einsum("ij,ij->i", u_new, change)
             moved[block] = squares(u_new - u[block])
             kernels.add_flows(flow, u_new, site.head[block], site.tail[block])
@@ -318,9 +316,9 @@ class GTVMin(ParametricAlgorithm):
 
     def _subgradient(self, site: Site, state: State, eta: float) -> tuple[Floats, Floats]:
         """Where a subgradient of L_i is known, and that subgradient."""
-        losses = site.local_losses(self.loss)
-        if self.loss.smooth or not isinstance(losses, LinearLosses):
-            return state.w_bar, losses.gradient(state.w_bar)
+        losses = site.local_losses(self.loss).with_duals
+        if self.loss.smooth or losses is None:
+            return state.w_bar, site.local_losses(self.loss).gradient(state.w_bar)
         w, beta = self._local_duals(site, losses, state, eta)
         return w, losses.combine(beta) + losses.ridge * w
 
@@ -377,9 +375,9 @@ class GTVMin(ParametricAlgorithm):
     def finish(self, site: Site, state: State, reply: Arrays, effort: float) -> tuple[State, Outbox] | None:
         """Fuse and polish, where φ is a norm; each component of the graph keeps it only if its residual falls."""
         able = self.steps == "balanced" and self.inexact is None and self.lam > 0 and len(site.weights) > 0
-        smooth = self.loss.smooth and hasattr(self.coupling, "dual_prox_derivative")
-        losses = site.local_losses(self.loss)
-        if not (able and smooth and self.coupling.is_norm and isinstance(losses, LinearLosses)):
+        smooth = self.loss.smooth and self.coupling.has_derivative
+        losses = site.local_losses(self.loss).with_duals
+        if losses is None or not (able and smooth and self.coupling.is_norm):
             return None
         problem = Problem(site, losses, self.coupling, self.lam * site.weights)
         eta, sigma = float(reply["eta"]), self._scales(site)[0] / (2 * reply["eta"])
@@ -423,8 +421,8 @@ class GTVMin(ParametricAlgorithm):
 
     def certify(self, site: Site, state: State, reply: Arrays) -> Certificate | None:
         """How far from the best answer this one can be; None where the losses are not convex and nobody can say."""
-        losses = site.local_losses(self.loss)
-        if not isinstance(losses, LinearLosses):
+        losses = site.local_losses(self.loss).with_duals
+        if losses is None:
             return None
         w, eta = state.w_bar, float(reply["eta"])
         conditions = self._conditions(site, state, self._flows(site, state.u, w, eta), eta)

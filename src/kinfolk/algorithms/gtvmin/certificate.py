@@ -86,7 +86,7 @@ class Problem:
 
     def flow_cost(self, u: Floats) -> Floats:
         """λ A_e φ*(u_e / (λ A_e)) of every edge; without weight only u_e = 0 is free."""
-        return scaled_conjugate(self.coupling, u, self.weights)
+        return self.coupling.weighted_conjugate(u, self.weights)
 
     @property
     def components(self) -> tuple[int, Ints]:
@@ -99,14 +99,6 @@ class Problem:
         couples = self.weights > 0
         ends = (self.site.head[couples], self.site.tail[couples])
         return csr_array((values[couples], ends), shape=(self.site.node_count, self.site.node_count))
-
-
-def scaled_conjugate(coupling: Coupling, u: Floats, weights: Floats) -> Floats:
-    """(weight · φ)*(u) = weight · φ*(u / weight) of every row."""
-    out = np.where((u == 0).all(axis=1), 0.0, np.inf)
-    charged = weights > 0
-    out[charged] = weights[charged] * coupling.conjugate(u[charged] / weights[charged, None])
-    return out
 
 
 def certify(problem: Problem, w: Floats, beta: Floats, u: Floats, residual: float) -> Certificate:
@@ -199,9 +191,8 @@ def _elasticity(problem: Problem, w: Floats) -> tuple[Callable[[Floats], Floats]
     A quadratic coupling says it itself (``slope``). For others, the slope of λA φ over the length of the difference,
     as in reweighted least squares: little where a flow sits on the border of its domain.
     """
-    slope = getattr(problem.coupling, "slope", None)
-    if slope is not None:
-        strength = problem.weights[:, None]
+    if problem.coupling.is_quadratic:
+        slope, strength = problem.coupling.slope, problem.weights[:, None]
         return lambda v: strength * slope(v), strength * np.diag(slope(np.eye(w.shape[1])))
     change = problem.difference(w)
     length = np.linalg.norm(change, axis=1)
