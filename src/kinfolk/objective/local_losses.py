@@ -340,12 +340,6 @@ class QuadraticLosses(LinearLosses):
         q = self._spectrum
         return kernels.prox_quadratic(np.ascontiguousarray(v), tau, q.basis, q.eigenvalues, q.linear, q.starts)
 
-    def primal_step(self, w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float) -> Floats:
-        """As for every loss, in one pass; ``flow`` is overwritten with what is returned."""
-        q = self._spectrum
-        kernels.quadratic_primal_step(w, w_bar, flow, tau, rho, q.basis, q.eigenvalues, q.linear, q.starts)
-        return flow
-
     @property
     def prox_spectrum(self) -> Spectrum | None:
         """The decomposition that ``prox`` works with."""
@@ -390,10 +384,6 @@ class PointLosses(QuadraticLosses):
     def sum_rows(self, values: Floats) -> Floats:
         """The sum over the rows of every node and their entries."""
         return super().sum_rows(values.sum(axis=1))
-
-    def primal_step(self, w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float) -> Floats:
-        """As for every loss."""
-        return LinearLosses.primal_step(self, w, w_bar, flow, tau, rho)
 
     @property
     def prox_spectrum(self) -> Spectrum | None:

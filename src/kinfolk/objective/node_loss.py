@@ -128,12 +128,6 @@ class LocalLosses(ABC):
     def prox_by_gradient(self, v: Floats, tau: Floats, accuracy: float, start: Floats) -> Floats:
         """The prox up to an error of ``accuracy`` at every node, where that can be promised."""
 
-    def primal_step(self, w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float) -> Floats:
-        """w <- w + ρ(w_new − w) in place, with w_new = (w_bar + w)/2; then 2 w_new − w, w_new = prox at w − τ flow."""
-        w_new = 0.5 * (w_bar + w)
-        w += rho * (w_new - w)
-        return 2 * self.prox(w - tau[:, None] * flow, tau, w_new) - w
-
     @abstractmethod
     def minimise(self) -> Floats:
         """A minimiser of every L_i, or near it; where the node began if it has no data."""
