@@ -341,7 +341,7 @@ def test_gradient_prox_is_as_accurate_as_promised():
 @pytest.mark.parametrize("coupling", COUPLINGS, ids=repr)
 def test_one_pass_over_the_edges_gives_what_separate_steps_give(coupling):
     class Separate(type(coupling)):
-        shape = None
+        kernel_coefficients = None
 
     network = difficult_network()
     fused, separate = (fit(network, GTVMin(coupling=c), rounds=37, stop=None) for c in (coupling, Separate()))

@@ -22,6 +22,7 @@ from kinfolk import (
     SquaredDistance,
     SquaredNorm,
 )
+from kinfolk.objective.couplings import Coupling
 from kinfolk.testing import check_coupling, check_loss, difficult_network
 
 LOSSES = [
@@ -153,6 +154,31 @@ def test_a_wrong_coupling_is_found():
 
     with pytest.raises(AssertionError):
         check_coupling(Loose())
+
+
+def test_an_ability_that_is_not_declared_is_found():
+    @dataclass(frozen=True)
+    class Silent(SquaredNorm):
+        is_quadratic = False
+
+    @dataclass(frozen=True)
+    class Mute(EuclideanNorm):
+        has_derivative = False
+
+    for coupling, flag in ((Silent(), "is_quadratic"), (Mute(), "has_derivative")):
+        with pytest.raises(AssertionError, match=f"declare {flag} = True"):
+            check_coupling(coupling)
+
+
+def test_a_coupling_without_one_of_the_three_functions_is_none():
+    class Half(Coupling):
+        is_norm = True
+
+        def value(self, v):
+            return np.abs(v).sum(axis=1)
+
+    with pytest.raises(TypeError, match="conjugate"):
+        Half()
 
 
 def test_a_node_without_data_has_no_loss_not_even_ridge():

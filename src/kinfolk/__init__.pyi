@@ -7,7 +7,7 @@ from kinfolk.algorithms.fedavg import FedAvg as FedAvg
 from kinfolk.algorithms.fedgd import FedGD as FedGD
 from kinfolk.algorithms.fedrelax import FedRelax as FedRelax
 from kinfolk.algorithms.gtvmin.algorithm import GTVMin as GTVMin
-from kinfolk.algorithms.gtvmin.algorithm import Inexact as Inexact
+from kinfolk.algorithms.gtvmin.updates import Inexact as Inexact
 from kinfolk.algorithms.ifca import IFCA as IFCA
 from kinfolk.algorithms.ifca import Given as Given
 from kinfolk.algorithms.ifca import OneOf as OneOf

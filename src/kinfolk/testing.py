@@ -23,6 +23,7 @@ from kinfolk.network.graphs import edgeless
 from kinfolk.network.network import Network
 from kinfolk.objective.couplings import Coupling
 from kinfolk.objective.losses import Kinked, Loss
+from kinfolk.typing import Floats
 
 AGREEMENT = 1e-10  # between any two numbers of sites, relative, in float64
 
@@ -109,7 +110,7 @@ def check_loss(loss: Loss, labels: Any = None, *, seed: int = 0) -> None:
     )
     other = rng.permutation(slope)
     assert (loss.value(z, y) + loss.conjugate(other, y) >= z * other - 1e-9).all(), "conjugate is too small"
-    assert (np.abs(z) <= loss.radius(loss.value(z, y), y) * (1 + 1e-9) + 1e-9).all(), "reach is too small"
+    assert (np.abs(z) <= loss.radius(loss.value(z, y), y) * (1 + 1e-9) + 1e-9).all(), "radius is too small"
     _check_bound_loss(loss, y, rng)
 
 
@@ -141,7 +142,7 @@ def _check_bound_loss(loss: Loss, y: Any, rng: np.random.Generator) -> None:
 
 
 def check_coupling(coupling: Coupling, *, seed: int = 0) -> None:
-    """Value, conjugate, dual prox and reach of a coupling belong to each other."""
+    """Value, conjugate, dual prox and radius of a coupling belong to each other, and what it declares holds."""
     rng = np.random.default_rng(seed)
     v = rng.normal(size=(200, 4)) * 10.0 ** rng.uniform(-2, 2, (200, 1))
     weights, sigma = 10.0 ** rng.uniform(-2, 2, (2, 200))
@@ -162,14 +163,27 @@ def check_coupling(coupling: Coupling, *, seed: int = 0) -> None:
     gap = weights * coupling.value(apart) + cost - (u * apart).sum(axis=1)
     assert (gap >= -1e-8 * (1 + np.abs(cost))).all(), "conjugate is too small"
     length = np.linalg.norm(v, axis=1)
-    assert (length <= coupling.radius(coupling.value(v), 4) * (1 + 1e-9)).all(), "reach is too small"
+    assert (length <= coupling.radius(coupling.value(v), 4) * (1 + 1e-9)).all(), "radius is too small"
     assert (coupling.dual_prox(v, sigma, np.zeros(200)) == 0).all(), "without weight no flow"
-    derivative = getattr(coupling, "dual_prox_derivative", None)
-    if derivative is not None:
+    _check_declared(coupling, v, sigma, weights, rng)
+
+
+def _check_declared(coupling: Coupling, v: Floats, sigma: Floats, weights: Floats, rng: np.random.Generator) -> None:
+    """What a coupling declares beyond the three functions holds, and what it has is declared."""
+    kind = type(coupling)
+    if coupling.is_quadratic:
+        half = 0.5 * (v * coupling.slope(v)).sum(axis=1)
+        assert_allclose(coupling.value(v), half, err_msg="slope is not the gradient of a quadratic φ")
+    else:
+        assert kind.slope is Coupling.slope, "slope is not used: declare is_quadratic = True"
+    if coupling.has_derivative:
         along, small = rng.normal(size=v.shape), 1e-6
         ahead, behind = (coupling.dual_prox(v + sign * small * along, sigma, weights) for sign in (1, -1))
-        answer = np.einsum("eij,ej->ei", derivative(v, sigma, weights), along)
+        answer = np.einsum("eij,ej->ei", coupling.dual_prox_derivative(v, sigma, weights), along)
         assert_allclose(answer, (ahead - behind) / (2 * small), atol=1e-6, err_msg="not the derivative of dual_prox")
+    else:
+        unused = "dual_prox_derivative is not used: declare has_derivative = True"
+        assert kind.dual_prox_derivative is Coupling.dual_prox_derivative, unused
 
 
 def check_algorithm(algorithm: Any, network: Network | None = None, *, rounds: int = 12) -> None:

@@ -3,7 +3,7 @@
 from kinfolk.algorithms.clustered import Clustered, Pooled
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.fedgd import FedGD
-from kinfolk.algorithms.gtvmin.algorithm import GTVMin, Inexact
+from kinfolk.algorithms.gtvmin import GTVMin, Inexact
 from kinfolk.algorithms.ifca import IFCA, Given, OneOf, Redrawn, Uniform
 from kinfolk.algorithms.local import Local
 from kinfolk.algorithms.pfedme import PFedMe

@@ -85,13 +85,13 @@ def add_flows(out: Floats, u: Floats, head: Ints, tail: Ints) -> None:
 @njit(cache=True, fastmath=REORDERED)
 def dual_step(
     u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
-    shape: tuple[float, float, float], rho: float, flow: Floats,
+    coefficients: tuple[float, float, float], rho: float, flow: Floats,
 ) -> None:  # fmt: skip
     """u_e <- u_e + ρ (prox at u_e + σ s_e (values_head − values_tail) − u_e), added to ``flow`` at the ends.
 
     To compute v twice is quicker than to keep it.
     """
-    ball, box, bend = shape
+    ball, box, bend = coefficients
     for e in range(len(u)):
         i, j, step, limit = head[e], tail[e], sigma * scales[e], lam * weights[e]
         factor, wall = 1.0, box * limit
@@ -117,14 +117,14 @@ def dual_step(
 @njit(cache=True)
 def dual_look(
     u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
-    shape: tuple[float, float, float], flow: Floats, variation: Floats, mismatch: Floats, moved: Floats,
+    coefficients: tuple[float, float, float], flow: Floats, variation: Floats, mismatch: Floats, moved: Floats,
 ) -> None:  # fmt: skip
     """What ``dual_step`` without relaxation would do, as numbers per edge and flows out of nodes; u stays."""
-    ball, box, bend = _charges(shape)
+    ball, box, bend = _charges(coefficients)
     v = np.empty(u.shape[1])
     for e in range(len(u)):
         i, j, limit = head[e], tail[e], lam * weights[e]
-        v *= _dual_prox(v, u, values, e, i, j, sigma * scales[e], limit, shape)
+        v *= _dual_prox(v, u, values, e, i, j, sigma * scales[e], limit, coefficients)
         cross = squared = absolute = own = move = 0.0
         for k in range(len(v)):
             change = values[i, k] - values[j, k]
@@ -145,10 +145,10 @@ def dual_look(
 @njit(cache=True)
 def _dual_prox(
     v: Floats, u: Floats, values: Floats, e: int, i: int, j: int, sigma: float, limit: float,
-    shape: tuple[float, float, float],
+    coefficients: tuple[float, float, float],
 ) -> float:  # fmt: skip
     """The prox of the conjugate at u_e + σ (values_i − values_j) is v times the factor that is returned."""
-    ball, box, bend = shape
+    ball, box, bend = coefficients
     square = 0.0
     for k in range(len(v)):
         v[k] = u[e, k] + sigma * (values[i, k] - values[j, k])
@@ -164,9 +164,9 @@ def _dual_prox(
 
 
 @njit(cache=True)
-def _charges(shape: tuple[float, float, float]) -> tuple[float, float, float]:
+def _charges(coefficients: tuple[float, float, float]) -> tuple[float, float, float]:
     """The factors of φ: a limit that is not in use charges nothing."""
-    ball, box, bend = shape
+    ball, box, bend = coefficients
     return (ball if ball < HUGE else 0.0, box if box < HUGE else 0.0, bend)
 
 

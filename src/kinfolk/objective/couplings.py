@@ -1,14 +1,15 @@
 """Couplings φ: how a difference between neighbours' parameters is charged.
 
 The GTV term is λ Σ_edges A_ij φ(w_i − w_j), each edge once. Every function works on one row per edge.
-A coupling of your own is a frozen dataclass with the three functions below; ``kinfolk.testing.check_coupling``
-says whether they fit together.
+A coupling of your own is a frozen dataclass, a subclass of ``Coupling`` with three functions; whether they fit together
+is what ``kinfolk.testing.check_coupling`` finds out.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -19,32 +20,65 @@ from kinfolk.typing import Floats
 ROUNDING = 1e-12  # a flow that exceeds its ball by rounding is still inside
 
 
-@runtime_checkable
-class Coupling(Protocol):
-    """φ, its conjugate, and the prox of the conjugate of weight · φ.
+class Coupling(ABC):
+    """φ, its conjugate, and the prox of the conjugate of weight · φ. Subclasses are frozen dataclasses.
 
-    A quadratic φ may also have ``slope(v)``, its gradient: certificates become sharper. A norm may have
-    ``dual_prox_derivative(v, sigma, weights)``, a matrix per edge: answers can then be polished. Those with
-    ``kernel_coefficients`` have a compiled kernel: faster, and nothing else.
+    What the class attributes declare beyond that makes answers sharper or quicker, never different.
+
+    Attributes
+    ----------
+    is_norm : bool
+        Whether φ is a norm. A norm makes neighbours equal, other couplings only similar.
+    is_quadratic : bool
+        Whether φ is quadratic, with the gradient ``slope``: certificates are sharper.
+    has_derivative : bool
+        Whether ``dual_prox_derivative`` is known: with a norm, answers can be polished.
+    kernel_coefficients : tuple of three floats, or None
+        What the compiled kernels need to know of φ (see ``kinfolk.kernels.edges``), if they cover it.
     """
 
-    is_norm: ClassVar[bool]  # a norm makes neighbours equal, other couplings only similar
+    is_norm: ClassVar[bool]
+    is_quadratic: ClassVar[bool] = False
+    has_derivative: ClassVar[bool] = False
+    kernel_coefficients: ClassVar[tuple[float, float, float] | None] = None
 
+    @abstractmethod
     def value(self, v: Floats) -> Floats:
         """φ(v_e) of every row."""
 
+    @abstractmethod
     def conjugate(self, u: Floats) -> Floats:
         """φ*(u_e) of every row; +∞ outside its domain."""
 
+    @abstractmethod
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """argmin_u weights_e φ*(u / weights_e) + ‖u − v_e‖² / (2 sigma_e); zero where weights_e is."""
 
     def radius(self, value: Floats, width: int) -> Floats:
         """The largest ‖v‖₂ with φ(v) ≤ value for v with ``width`` entries; ∞ is always right."""
+        return np.full_like(value, np.inf)
+
+    def check(self, width: int) -> None:  # noqa: B027 - most couplings suit every width
+        """Refuse models whose number of parameters does not suit φ."""
+
+    def slope(self, v: Floats) -> Floats:
+        """∇φ(v_e) of every row, for those that are quadratic."""
+        raise NotImplementedError(f"{type(self).__name__} does not declare is_quadratic.")
+
+    def dual_prox_derivative(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
+        """The derivative of ``dual_prox`` in v, a matrix per edge, for those that know it."""
+        raise NotImplementedError(f"{type(self).__name__} does not declare has_derivative.")
+
+    def weighted_conjugate(self, u: Floats, weights: Floats) -> Floats:
+        """(weight · φ)*(u) = weight · φ*(u / weight) of every row; without weight only u = 0 is free."""
+        out = np.where((u == 0).all(axis=1), 0.0, np.inf)
+        charged = weights > 0
+        out[charged] = weights[charged] * self.conjugate(u[charged] / weights[charged, None])
+        return out
 
 
 @dataclass(frozen=True)
-class EuclideanNorm:
+class EuclideanNorm(Coupling):
     """φ(v) = ‖v‖₂ (network lasso): neighbours become equal, or differ freely in few places.
 
     >>> EuclideanNorm().value(np.array([[3.0, 4.0]]))
@@ -52,11 +86,12 @@ class EuclideanNorm:
     """
 
     is_norm: ClassVar[bool] = True
+    has_derivative: ClassVar[bool] = True
     kernel_coefficients: ClassVar[tuple[float, float, float]] = (1.0, kernels.HUGE, 0.0)
 
     def value(self, v: Floats) -> Floats:
         """‖v‖₂."""
-        return np.linalg.norm(v, axis=1)
+        return np.asarray(np.linalg.norm(v, axis=1))
 
     def conjugate(self, u: Floats) -> Floats:
         """0 in the unit ball, +∞ outside."""
@@ -72,7 +107,7 @@ class EuclideanNorm:
         outside = length > weights
         unit = np.divide(v, length[:, None], out=np.zeros_like(v), where=outside[:, None])
         factor = np.divide(weights, length, out=np.ones_like(length), where=outside)
-        return factor[:, None, None] * (np.eye(v.shape[1]) - unit[:, :, None] * unit[:, None, :])
+        return np.asarray(factor[:, None, None] * (np.eye(v.shape[1]) - unit[:, :, None] * unit[:, None, :]))
 
     def radius(self, value: Floats, width: int) -> Floats:
         """The value itself."""
@@ -80,7 +115,7 @@ class EuclideanNorm:
 
 
 @dataclass(frozen=True)
-class AbsoluteNorm:
+class AbsoluteNorm(Coupling):
     """φ(v) = ‖v‖₁: every parameter has its own clusters.
 
     >>> AbsoluteNorm().value(np.array([[3.0, -4.0]]))
@@ -88,11 +123,12 @@ class AbsoluteNorm:
     """
 
     is_norm: ClassVar[bool] = True
+    has_derivative: ClassVar[bool] = True
     kernel_coefficients: ClassVar[tuple[float, float, float]] = (kernels.HUGE, 1.0, 0.0)
 
     def value(self, v: Floats) -> Floats:
         """‖v‖₁."""
-        return np.abs(v).sum(axis=1)
+        return np.asarray(np.abs(v).sum(axis=1))
 
     def conjugate(self, u: Floats) -> Floats:
         """0 where every entry is at most 1 in size, +∞ elsewhere."""
@@ -112,7 +148,7 @@ class AbsoluteNorm:
 
 
 @dataclass(frozen=True)
-class SquaredNorm:
+class SquaredNorm(Coupling):
     """φ(v) = ½ ‖v‖₂² (Laplacian coupling, MOCHA): neighbours become similar, nowhere equal.
 
     >>> SquaredNorm().value(np.array([[3.0, 4.0]]))
@@ -120,15 +156,16 @@ class SquaredNorm:
     """
 
     is_norm: ClassVar[bool] = False
+    is_quadratic: ClassVar[bool] = True
     kernel_coefficients: ClassVar[tuple[float, float, float]] = (kernels.HUGE, kernels.HUGE, 1.0)
 
     def value(self, v: Floats) -> Floats:
         """½ ‖v‖₂²."""
-        return 0.5 * (v**2).sum(axis=1)
+        return np.asarray(0.5 * (v**2).sum(axis=1))
 
     def conjugate(self, u: Floats) -> Floats:
         """½ ‖u‖₂²."""
-        return 0.5 * (u**2).sum(axis=1)
+        return np.asarray(0.5 * (u**2).sum(axis=1))
 
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """v · weights / (weights + sigma)."""
@@ -144,7 +181,7 @@ class SquaredNorm:
 
 
 @dataclass(frozen=True)
-class MaximumNorm:
+class MaximumNorm(Coupling):
     """φ(v) = ‖v‖_∞: the parameter that differs most counts, the others may differ as much.
 
     >>> MaximumNorm().value(np.array([[3.0, -4.0]]))
@@ -155,7 +192,7 @@ class MaximumNorm:
 
     def value(self, v: Floats) -> Floats:
         """‖v‖_∞."""
-        return np.abs(v).max(axis=1)
+        return np.asarray(np.abs(v).max(axis=1))
 
     def conjugate(self, u: Floats) -> Floats:
         """0 where ‖u‖₁ ≤ 1, +∞ elsewhere."""
@@ -167,15 +204,15 @@ class MaximumNorm:
         ordered = -np.sort(-size, axis=1)
         excess = (np.cumsum(ordered, axis=1) - weights[:, None]) / np.arange(1, v.shape[1] + 1)
         shrink = np.maximum(excess.max(axis=1), 0.0)
-        return np.sign(v) * np.maximum(size - shrink[:, None], 0.0)
+        return np.asarray(np.sign(v) * np.maximum(size - shrink[:, None], 0.0))
 
     def radius(self, value: Floats, width: int) -> Floats:
         """‖v‖₂ ≤ √width ‖v‖_∞."""
-        return np.sqrt(width) * value
+        return np.asarray(np.sqrt(width) * value)
 
 
 @dataclass(frozen=True)
-class PNorm:
+class PNorm(Coupling):
     """φ(v) = ‖v‖_p with 1.05 ≤ p ≤ 100; ``AbsoluteNorm`` and ``MaximumNorm`` are the ends, p = 1 and p = ∞.
 
     >>> PNorm(p=3.0).value(np.array([[1.0, 1.0]])).round(3)
@@ -205,11 +242,11 @@ class PNorm:
 
     def radius(self, value: Floats, width: int) -> Floats:
         """‖v‖₂ ≤ ‖v‖_p for p ≤ 2, and at most width^(1/2 − 1/p) times that beyond."""
-        return value * width ** max(0.0, 0.5 - 1.0 / self.p)
+        return np.asarray(value * width ** max(0.0, 0.5 - 1.0 / self.p))
 
 
 @dataclass(frozen=True)
-class QuadraticForm:
+class QuadraticForm(Coupling):
     """φ(v) = ½ vᵀQv for a positive semi-definite Q, given as rows of numbers: some directions matter, some may not.
 
     >>> QuadraticForm(((2.0, 0.0), (0.0, 0.0))).value(np.array([[3.0, 4.0]]))
@@ -219,6 +256,7 @@ class QuadraticForm:
     Q: tuple[tuple[float, ...], ...]
 
     is_norm: ClassVar[bool] = False
+    is_quadratic: ClassVar[bool] = True
 
     def check(self, width: int) -> None:
         """Refuse a Q that is not symmetric, positive semi-definite and of the models' width."""
@@ -268,4 +306,4 @@ def _power_norm(v: Floats, p: float) -> Floats:
     """‖v‖_p of every row, safe from overflow."""
     largest = np.abs(v).max(axis=1)
     scaled = np.divide(np.abs(v), largest[:, None], out=np.zeros_like(v), where=largest[:, None] > 0)
-    return largest * (scaled**p).sum(axis=1) ** (1.0 / p)
+    return np.asarray(largest * (scaled**p).sum(axis=1) ** (1.0 / p))

@@ -61,7 +61,7 @@ class LinearLosses(LocalLosses):
     @property
     def width(self) -> int:
         """Number of parameters of a node's model."""
-        return self.X.shape[1]
+        return int(self.X.shape[1])
 
     @cached_property
     def has_data(self) -> Bools:
@@ -72,6 +72,11 @@ class LinearLosses(LocalLosses):
     def owner(self) -> Ints:
         """The node of every row."""
         return np.repeat(np.arange(self.node_count), np.diff(self.starts))
+
+    @property
+    def with_duals(self) -> LinearLosses:
+        """These losses: ``dual``, ``conjugate`` and what goes with them."""
+        return self
 
     # ------------------------------------------------------------------ from parameters to predictions, and back
 
@@ -104,7 +109,7 @@ class LinearLosses(LocalLosses):
     def value(self, w: Floats) -> Floats:
         """L_i(w_i) of every node."""
         rows = self.scale * self.loss.value(self.predict(w), self.y)
-        return self.sum_rows(rows) + 0.5 * (self.ridge * w**2).sum(axis=1)
+        return np.asarray(self.sum_rows(rows) + 0.5 * (self.ridge * w**2).sum(axis=1))
 
     def dual(self, w: Floats) -> Floats:
         """c_i ℓ'(x_r'w_i, y_r) of every row: the dual variables that belong to w."""
@@ -150,7 +155,7 @@ class LinearLosses(LocalLosses):
     @cached_property
     def trace(self) -> Floats:
         """About tr ∇²L_i where the solution is expected; exact for the squared loss."""
-        return (self.gram_diagonal(self.typical_curvature) + self.ridge).sum(axis=1)
+        return np.asarray((self.gram_diagonal(self.typical_curvature) + self.ridge).sum(axis=1))
 
     @cached_property
     def smoothness(self) -> Floats:
@@ -183,7 +188,7 @@ class LinearLosses(LocalLosses):
         positive = np.where(spectrum.eigenvalues > 0, np.sqrt(spectrum.eigenvalues), np.inf)
         smallest = np.full(group_count, np.inf)
         np.minimum.at(smallest, np.repeat(np.arange(group_count), np.diff(spectrum.starts)), positive)
-        return smallest * columns.min()
+        return np.asarray(smallest * columns.min())
 
     # ------------------------------------------------------------------ minimisers
 
@@ -256,7 +261,7 @@ class LinearLosses(LocalLosses):
         """One damped Newton step; also the gradient where it started."""
 
         def height(at: Floats) -> Floats:
-            return self.value(at) + 0.5 * pull * ((at - anchor) ** 2).sum(axis=1)
+            return np.asarray(self.value(at) + 0.5 * pull * ((at - anchor) ** 2).sum(axis=1))
 
         slope = self.gradient(w) + pull[:, None] * (w - anchor)
         bend = self.hessian(w) + pull[:, None, None] * np.eye(self.width)
@@ -335,11 +340,10 @@ class QuadraticLosses(LinearLosses):
         q = self._spectrum
         return kernels.prox_quadratic(np.ascontiguousarray(v), tau, q.basis, q.eigenvalues, q.linear, q.starts)
 
-    def primal_step(self, w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float) -> Floats:
-        """As for every loss, in one pass; ``flow`` is overwritten with what is returned."""
-        q = self._spectrum
-        kernels.quadratic_primal_step(w, w_bar, flow, tau, rho, q.basis, q.eigenvalues, q.linear, q.starts)
-        return flow
+    @property
+    def prox_spectrum(self) -> Spectrum | None:
+        """The decomposition that ``prox`` works with."""
+        return self._spectrum
 
     def minimise(self) -> Floats:
         """The minimiser of least norm of every L_i; zero at nodes without data."""
@@ -381,6 +385,11 @@ class PointLosses(QuadraticLosses):
         """The sum over the rows of every node and their entries."""
         return super().sum_rows(values.sum(axis=1))
 
+    @property
+    def prox_spectrum(self) -> Spectrum | None:
+        """None: the prox needs no decomposition."""
+        return None
+
     @cached_property
     def _bend(self) -> Floats:
         return self.gram_diagonal(self.scale * self.loss.most_curvature) + self.ridge
@@ -388,7 +397,7 @@ class PointLosses(QuadraticLosses):
     @cached_property
     def smoothness(self) -> Floats:
         """The curvature of L_i, the same in all directions."""
-        return self._bend.max(axis=1)
+        return np.asarray(self._bend.max(axis=1))
 
     def radius(self, height: float, spread: Floats, group: Ints, group_count: int) -> Floats:
         """‖w_i‖ ≤ ‖x_r‖ + √(height / c) for every row, and the root is within spread_i of w_i."""
@@ -400,10 +409,6 @@ class PointLosses(QuadraticLosses):
     def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
         """(v_i + τ_i b_i) / (1 + τ_i h_i) for L_i(w) = ½ h_i ‖w‖² − b_i'w + constant."""
         return (v - tau[:, None] * self.gradient_at_zero) / (1.0 + tau[:, None] * self._bend)
-
-    def primal_step(self, w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float) -> Floats:
-        """As for every loss."""
-        return LinearLosses.primal_step(self, w, w_bar, flow, tau, rho)
 
     def minimise(self) -> Floats:
         """The mean of the rows of every node, shrunk by the ridge term; zero at nodes without data."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from scipy.special import expit, xlogy
@@ -18,6 +18,9 @@ from kinfolk.network.data import Data
 from kinfolk.objective.local_losses import KinkedLosses, LinearLosses, PointLosses, QuadraticLosses
 from kinfolk.objective.node_loss import NodeLoss
 from kinfolk.typing import Floats
+
+if TYPE_CHECKING:
+    from kinfolk.objective.linear_models import LinearModels
 
 ROUNDING = 1e-12  # a dual variable that exceeds its range by rounding is still inside
 
@@ -79,7 +82,7 @@ class Loss(NodeLoss):
     def linear(self, w: Floats, X: Floats) -> Floats:
         """The linear predictions for some rows, each with its own parameters w_r: x_r'w_r, and the intercept."""
         z = np.einsum("rk,rk->r", X, w[:, : X.shape[1]])
-        return z + w[:, -1] if self.intercept else z
+        return np.asarray(z + w[:, -1] if self.intercept else z)
 
     def predict(self, z: Floats) -> Floats:
         """What the model answers for the linear prediction z."""
@@ -97,7 +100,7 @@ class Loss(NodeLoss):
         """The local losses L_i for the data of some nodes."""
         return LinearLosses.of(self, data)
 
-    def models(self, w: Floats) -> Any:
+    def models(self, w: Floats) -> LinearModels:
         """Linear models with these parameters."""
         from kinfolk.objective.linear_models import LinearModels
 
@@ -183,7 +186,7 @@ class SquaredDistance(Squared):
 
     def error(self, z: Floats, y: Floats) -> Floats:
         """The squared distance from the centre."""
-        return ((z - y) ** 2).sum(axis=1)
+        return np.asarray(((z - y) ** 2).sum(axis=1))
 
     def bind(self, data: Data) -> PointLosses:
         """The local losses, without a matrix for any node."""
@@ -207,11 +210,11 @@ class Logistic(Loss):
 
     def slope(self, z: Floats, y: Floats) -> Floats:
         """σ(z) − y."""
-        return expit(z) - y
+        return np.asarray(expit(z) - y)
 
     def curvature(self, z: Floats, y: Floats) -> Floats:
         """σ(z) (1 − σ(z))."""
-        return expit(z) * expit(-z)
+        return np.asarray(expit(z) * expit(-z))
 
     def conjugate(self, b: Floats, y: Floats) -> Floats:
         """p log p + (1 − p) log(1 − p) with p = b + y in [0, 1]."""
@@ -230,7 +233,7 @@ class Logistic(Loss):
 
     def probability(self, z: Floats) -> Floats:
         """The probability of class 1."""
-        return expit(z)
+        return np.asarray(expit(z))
 
 
 @dataclass(frozen=True)
@@ -280,7 +283,7 @@ class Poisson(Loss):
 
     def value(self, z: Floats, y: Floats) -> Floats:
         """e^z − y z + y log y − y."""
-        return _exp(z) - y * z + xlogy(y, y) - y
+        return np.asarray(_exp(z) - y * z + xlogy(y, y) - y)
 
     def slope(self, z: Floats, y: Floats) -> Floats:
         """e^z − y."""

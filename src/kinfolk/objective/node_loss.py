@@ -7,12 +7,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from kinfolk.network.data import Data
 from kinfolk.typing import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from kinfolk.objective.local_losses import LinearLosses, Spectrum
+
+
+class ParametricModels(Protocol):
+    """The models of some nodes, one parameter vector each; NaN where a node has no model."""
+
+    @property
+    def w(self) -> Floats:
+        """The parameters, (nodes, parameters)."""
+
+    def predict(self, X: Any, node: Any) -> Floats:
+        """Predict every row of ``X`` with the model of its ``node`` (row numbers into these models)."""
+
+    def error(self, X: Any, y: Any, node: Any) -> Floats:
+        """The error of every row."""
 
 
 class NodeLoss(ABC):
@@ -36,15 +53,25 @@ class NodeLoss(ABC):
         """Refuse samples that the loss cannot score."""
 
     @abstractmethod
-    def models(self, w: Floats) -> Any:
-        """The models with parameters w (nodes, parameters), as in ``kinfolk.engine.protocol``."""
+    def models(self, w: Floats) -> ParametricModels:
+        """The models with parameters w (nodes, parameters)."""
 
 
 class LocalLosses(ABC):
     """The local losses L_i of some nodes; parameters are arrays of shape (nodes, parameters).
 
-    A node without data has L_i = 0.
+    A node without data has L_i = 0. ``with_duals`` and ``prox_spectrum`` say what some losses offer beyond that.
     """
+
+    @property
+    def with_duals(self) -> LinearLosses | None:
+        """These losses, if they are convex functions of linear predictions: certificates need their dual variables."""
+        return None
+
+    @property
+    def prox_spectrum(self) -> Spectrum | None:
+        """Eigenvectors of every node's Hessian, if the L_i are quadratic and ``prox`` works with them."""
+        return None
 
     @property
     @abstractmethod
@@ -100,12 +127,6 @@ class LocalLosses(ABC):
     @abstractmethod
     def prox_by_gradient(self, v: Floats, tau: Floats, accuracy: float, start: Floats) -> Floats:
         """The prox up to an error of ``accuracy`` at every node, where that can be promised."""
-
-    def primal_step(self, w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float) -> Floats:
-        """w <- w + ρ(w_new − w) in place, with w_new = (w_bar + w)/2; then 2 w_new − w, w_new = prox at w − τ flow."""
-        w_new = 0.5 * (w_bar + w)
-        w += rho * (w_new - w)
-        return 2 * self.prox(w - tau[:, None] * flow, tau, w_new) - w
 
     @abstractmethod
     def minimise(self) -> Floats:

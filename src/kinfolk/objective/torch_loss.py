@@ -118,7 +118,7 @@ class TorchLoss(NodeLoss):
         for _ in range(steps):
             w.grad = slope(w)
             optimiser.step()
-        return w.numpy()
+        return np.asarray(w.numpy())
 
     def _check_optimiser(self) -> None:
         """Refuse an optimiser that moves a node by what it sees of another."""
@@ -262,7 +262,7 @@ class ModuleLosses(LocalLosses):
         turns = [
             ((self.gradient(self.start + PROBE_LENGTH * s) - self.gradient_at_start) * s).sum(axis=1) for s in signs
         ]
-        return np.abs(np.mean(turns, axis=0)) / PROBE_LENGTH
+        return np.asarray(np.abs(np.mean(turns, axis=0)) / PROBE_LENGTH)
 
     @property
     def smoothness(self) -> Floats:
@@ -421,16 +421,16 @@ class Classes(Scoring):
 
     def answer(self, said: Floats) -> Floats:
         """The most probable class."""
-        return said.argmax(axis=1).astype(np.float64)
+        return np.asarray(said.argmax(axis=1).astype(np.float64))
 
     def probability(self, said: Floats) -> Floats:
         """softmax(h)."""
         power = np.exp(said - said.max(axis=1, keepdims=True))
-        return power / power.sum(axis=1, keepdims=True)
+        return np.asarray(power / power.sum(axis=1, keepdims=True))
 
     def error(self, answer: Floats, y: Floats) -> Floats:
         """1 for a wrong class."""
-        return (answer != y).astype(np.float64)
+        return np.asarray((answer != y).astype(np.float64))
 
 
 SCORINGS: dict[str, Scoring] = {"squared": Numbers(), "cross-entropy": Classes()}

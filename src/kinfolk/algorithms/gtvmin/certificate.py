@@ -17,16 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, dijkstra
+from scipy.sparse.csgraph import dijkstra
 
-from kinfolk.network.site import Site
-from kinfolk.objective.couplings import Coupling
+from kinfolk.algorithms.gtvmin.optimality import conditions, local_duals, relative
+from kinfolk.algorithms.gtvmin.problem import Problem
+from kinfolk.algorithms.gtvmin.updates import Updates
+from kinfolk.checks import InputError, as_floats
+from kinfolk.network.network import Network
 from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.typing import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from kinfolk.algorithms.gtvmin.algorithm import State
 
 SOLVE_PRECISION = 1e-6  # of one linear solve, relative; what is left is solved for again, and charged at last
 SOLVE_ITERATIONS = 2_000
@@ -63,50 +68,34 @@ class Certificate:
         return text
 
 
-@dataclass(frozen=True)
-class Problem:
-    """An instance of GTV minimisation on one site that holds every node."""
-
-    site: Site
-    losses: LinearLosses
-    coupling: Coupling
-    weights: Floats  # (edges,) λ A_e
-
-    def objective(self, w: Floats) -> float:
-        """P(w)."""
-        return float(self.losses.value(w).sum() + self.variation(w).sum())
-
-    def variation(self, w: Floats) -> Floats:
-        """λ A_e φ((Dw)_e) of every edge."""
-        return self.weights * self.coupling.value(self.difference(w))
-
-    def difference(self, w: Floats) -> Floats:
-        """D w."""
-        return self.site.difference(w, w[:0])
-
-    def flow_cost(self, u: Floats) -> Floats:
-        """λ A_e φ*(u_e / (λ A_e)) of every edge; without weight only u_e = 0 is free."""
-        return scaled_conjugate(self.coupling, u, self.weights)
-
-    @property
-    def components(self) -> tuple[int, Ints]:
-        """Number of components that edges with weight join, and the component of every node."""
-        count, label = connected_components(self.along_edges(np.ones_like(self.weights)), directed=False)
-        return count, label.astype(np.int64)
-
-    def along_edges(self, values: Floats) -> csr_array:
-        """A value for every edge that couples its ends, as a matrix (nodes, nodes)."""
-        couples = self.weights > 0
-        ends = (self.site.head[couples], self.site.tail[couples])
-        return csr_array((values[couples], ends), shape=(self.site.node_count, self.site.node_count))
+def certificate_at(updates: Updates, state: State) -> Certificate | None:
+    """How good the parameters 2 w_new − w of a state are; None where losses have no dual variables to prove it with."""
+    losses = updates.losses.with_duals
+    if losses is None:
+        return None
+    parts = conditions(updates, state, updates.flows(state.u, state.w_bar))
+    residual = max(relative({name: float(part.sum()) for name, part in parts.items()}))
+    u, _ = updates.dual_prox(state.u, state.w_bar)
+    _, beta = local_duals(updates, losses, state)
+    problem = Problem(updates.site, losses, updates.coupling, updates.weights)
+    return certify(problem, state.w_bar, beta, u, residual)
 
 
-def scaled_conjugate(coupling: Coupling, u: Floats, weights: Floats) -> Floats:
-    """(weight · φ)*(u) = weight · φ*(u / weight) of every row."""
-    out = np.where((u == 0).all(axis=1), 0.0, np.inf)
-    charged = weights > 0
-    out[charged] = weights[charged] * coupling.conjugate(u[charged] / weights[charged, None])
-    return out
+def parameters_and_flows(network: Network, w: Any, u: Any) -> tuple[Floats, Floats]:
+    """Any parameters (nodes, parameters) and flows (edges, parameters) as arrays, or a sentence.
+
+    A certificate takes the flows one step (1) into their domain, so zeros are legal.
+
+    >>> from kinfolk import GTVMin, Network, graphs
+    >>> network = Network(graphs.chain(2), [([[1.0]], [0.0]), ([[1.0]], [1.0])])
+    >>> GTVMin(lam=0.5).certificate_of(network, w=[[0.25], [0.75]], u=[[-0.5]]).bound < 1e-12
+    True
+    """
+    w, u = as_floats(w, "the parameters", 2), as_floats(u, "the flows", 2)
+    expected = (network.graph.node_count, w.shape[1]), (network.graph.edge_count, w.shape[1])
+    if (w.shape, u.shape) != expected:
+        raise InputError(f"Expected parameters and flows of shapes {expected}, got {w.shape} and {u.shape}.")
+    return w, u
 
 
 def certify(problem: Problem, w: Floats, beta: Floats, u: Floats, residual: float) -> Certificate:
@@ -199,9 +188,8 @@ def _elasticity(problem: Problem, w: Floats) -> tuple[Callable[[Floats], Floats]
     A quadratic coupling says it itself (``slope``). For others, the slope of λA φ over the length of the difference,
     as in reweighted least squares: little where a flow sits on the border of its domain.
     """
-    slope = getattr(problem.coupling, "slope", None)
-    if slope is not None:
-        strength = problem.weights[:, None]
+    if problem.coupling.is_quadratic:
+        slope, strength = problem.coupling.slope, problem.weights[:, None]
         return lambda v: strength * slope(v), strength * np.diag(slope(np.eye(w.shape[1])))
     change = problem.difference(w)
     length = np.linalg.norm(change, axis=1)
@@ -254,8 +242,8 @@ def level_set_radius(problem: Problem, w: Floats, objective: float, count: int, 
     """How far from w a minimiser can be, given that its objective is no larger; ∞ where the losses do not say.
 
     Along an edge, λA φ(v) ≤ P(w) bounds ‖v‖; added up along shortest paths from a root this bounds how far a
-    component spreads. At the root the losses bound the parameters, where they say anything at all (``reach`` of the
-    bound loss). Along the other directions P does not change: the minimiser nearest to w is taken.
+    component spreads. At the root the losses bound the parameters, where they say anything at all (``radius`` of the
+    local losses). Along the other directions P does not change: the minimiser nearest to w is taken.
     """
     losses = problem.losses
     roots = _roots(losses, count, component)
@@ -275,5 +263,4 @@ def _roots(losses: LinearLosses, count: int, component: Ints) -> Ints:
 def _spread(problem: Problem, steps: Floats, roots: Ints) -> Floats:
     """The length of the shortest path from the root of its component to every node."""
     lengths = problem.along_edges(np.maximum(steps, np.finfo(float).tiny))
-    distance: Any = dijkstra(lengths, directed=False, indices=roots, min_only=True)
-    return distance
+    return np.asarray(dijkstra(lengths, directed=False, indices=roots, min_only=True), dtype=np.float64)

@@ -1,19 +1,63 @@
-"""Squared loss with the coupling ½‖·‖²: one sparse linear system instead of rounds."""
+"""Squared loss with the coupling ½‖·‖²: one sparse linear system instead of rounds.
+
+``DirectUpdates`` stands where ``FastUpdates`` stands otherwise: both variables jump to the solution, where (1) and (2)
+no longer move them.
+"""
 
 from __future__ import annotations
+
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
+from kinfolk.algorithms.gtvmin.updates import FastUpdates
+from kinfolk.checks import InputError
 from kinfolk.network.site import Site
-from kinfolk.objective.local_losses import QuadraticLosses
+from kinfolk.objective.couplings import Coupling, SquaredNorm
+from kinfolk.objective.local_losses import LinearLosses
+from kinfolk.objective.losses import Squared
+from kinfolk.objective.node_loss import NodeLoss
 from kinfolk.typing import Floats
 
 REFINEMENTS = 20
 
 
-def solve_quadratic(site: Site, losses: QuadraticLosses, weights: Floats) -> Floats:
+def check(loss: NodeLoss, coupling: Coupling) -> None:
+    """Refuse a problem that is not one linear system with the same weight for every parameter of an edge."""
+    if not (isinstance(loss, Squared) and isinstance(coupling, SquaredNorm)):
+        raise InputError(
+            "The 'steps' parameter of GTVMin can be 'direct' only for Squared loss with SquaredNorm coupling. Got "
+            f"{type(loss).__name__} with {type(coupling).__name__}: use steps='balanced'."
+        )
+
+
+class DirectUpdates(FastUpdates):
+    """The solution in place of (1) and (2)."""
+
+    @cached_property
+    def _solution(self) -> Floats:
+        """w; found once, for both lines."""
+        losses = self.losses.with_duals
+        if len(self.site.outside) or self.site.live is not None or losses is None:
+            raise InputError(
+                "Expected all nodes in one site for steps='direct', got several sites, absent nodes or lost "
+                "messages: use engine=InProcess() with everybody present, or steps='balanced'."
+            )
+        return solve_quadratic(self.site, losses, self.weights)
+
+    def dual(self, u: Floats, values: Floats) -> tuple[Floats, Floats]:
+        """u = λA Dw, the gradient of the coupling; and Dᵀu."""
+        u = self.weights[:, None] * self.site.difference(self._solution, self._solution[:0])
+        return u, self.site.divergence(u)
+
+    def primal(self, w: Floats, w_bar: Floats, flow: Floats, round_: int) -> tuple[Floats, Floats]:
+        """w, twice: 2 w_new − w is the same where nothing moves."""
+        return self._solution, self._solution.copy()
+
+
+def solve_quadratic(site: Site, losses: LinearLosses, weights: Floats) -> Floats:
     """Minimise Σ_i L_i(w_i) + ½ Σ_e weights_e ‖(Dw)_e‖² on a site that holds every node.
 
     Where the answer is not unique (a component whose rows do not span all directions) the system is singular. So it
@@ -43,4 +87,4 @@ def solve_quadratic(site: Site, losses: QuadraticLosses, weights: Floats) -> Flo
             break
         best, size = w, float(np.linalg.norm(rest))
         w = w + factor.solve(rest)
-    return (scale @ best).reshape(site.node_count, width)
+    return np.asarray((scale @ best).reshape(site.node_count, width), dtype=np.float64)

@@ -20,16 +20,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
-from kinfolk.algorithms.gtvmin.certificate import Problem
+from kinfolk.algorithms.gtvmin.optimality import better, conditions
+from kinfolk.algorithms.gtvmin.problem import Problem
+from kinfolk.algorithms.gtvmin.updates import Updates
+from kinfolk.objective.couplings import Coupling
 from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.typing import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from kinfolk.algorithms.gtvmin.algorithm import State
 
 INSIDE = 1e-3  # the part of its radius by which a flow must lie inside its ball
 ROUNDING = 1e-12
@@ -45,6 +51,39 @@ IN_ERROR = 1e-6  # from here on its edge was fused in error
 SHIFT = 1e-10  # added to the unit diagonal of systems that may be singular; Newton's method bears it
 UNUSUAL = 1e-3
 LAPLACIAN_SHIFT = 1e-12
+
+
+def polished(updates: Updates, state: State, effort: float) -> State | None:
+    """A better state on a site that holds every node; None if no component of the graph has one.
+
+    Each component takes the proposal of ``polish`` only if its residual falls.
+    """
+    problem = polishable(updates)
+    if problem is None:
+        return None
+    rough, _ = updates.dual_prox(state.u, state.w_bar)
+    w, u = polish(problem, state.w_bar, rough, updates.sigma, effort)
+    proposed = state._replace(w=w, w_bar=w, u=u)
+    before, after = (conditions(updates, each, updates.flows(each.u, each.w_bar)) for each in (state, proposed))
+    falls = better(before, after, problem.components[1])
+    if not falls.any():
+        return None
+    u, _ = updates.dual_prox(u, w)
+    return state._replace(
+        w=np.where(falls[:, None], w, state.w),
+        w_bar=np.where(falls[:, None], w, state.w_bar),
+        u=np.where(falls[updates.site.head][:, None], u, state.u),
+    )
+
+
+def polishable(updates: Updates) -> Problem | None:
+    """The problem to polish: exact updates, a smooth loss, and a norm that knows the derivative of its dual prox."""
+    losses, coupling = updates.losses.with_duals, updates.coupling
+    exact = updates.inexact is None and updates.loss.smooth
+    coupled = updates.lam > 0 and len(updates.site.weights) > 0 and coupling.is_norm and coupling.has_derivative
+    if losses is None or not (exact and coupled):
+        return None
+    return Problem(updates.site, losses, coupling, updates.weights)
 
 
 def polish(problem: Problem, w: Floats, u: Floats, sigma: Floats, effort: float) -> tuple[Floats, Floats]:
@@ -93,7 +132,7 @@ def inside_ball(problem: Problem, u: Floats) -> Bools:
     """Whether u_e lies strictly inside its ball, whatever the norm: clipping to a smaller one leaves it."""
     radius = problem.weights
     clipped = problem.coupling.dual_prox(u, np.ones_like(radius), (1 - INSIDE) * radius)
-    return (radius > 0) & (np.abs(clipped - u).max(axis=1) <= ROUNDING * radius)
+    return np.asarray((radius > 0) & (np.abs(clipped - u).max(axis=1) <= ROUNDING * radius))
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +252,7 @@ class Groups:
         return step
 
     @property
-    def coupling(self) -> Any:
+    def coupling(self) -> Coupling:
         """φ."""
         return self.problem.coupling
 
@@ -263,7 +302,7 @@ def _joined(problem: Problem, fused: Bools) -> Ints:
     ends = (problem.site.head[fused], problem.site.tail[fused])
     count = problem.site.node_count
     joined = scipy.sparse.csr_array((np.ones(len(ends[0])), ends), shape=(count, count))
-    return connected_components(joined, directed=False)[1].astype(np.int64)
+    return np.asarray(connected_components(joined, directed=False)[1].astype(np.int64))
 
 
 def _affordable(problem: Problem, group: Ints, effort: float) -> tuple[Ints, float]:
@@ -298,7 +337,7 @@ def _newton_cost(problem: Problem, group: Ints) -> Floats:
     rows = np.repeat(np.arange(count), np.diff(pattern.indptr))
     bandwidth = np.zeros(count)
     np.maximum.at(bandwidth, rows, place[rows] - place[pattern.indices])
-    return ((1 + bandwidth) * width) ** 2 * width / 5 + 100.0 * np.diff(pattern.indptr) * width**2
+    return np.asarray(((1 + bandwidth) * width) ** 2 * width / 5 + 100.0 * np.diff(pattern.indptr) * width**2)
 
 
 def _first(group: Ints) -> Ints:
@@ -315,7 +354,7 @@ def _pairs(head: Ints, tail: Ints, count: int) -> tuple[Ints, Ints, Floats]:
 def _summed(rows: Floats, where: Ints, count: int) -> Floats:
     """Rows added up by where they belong."""
     add = scipy.sparse.csr_array((np.ones(len(where)), (where, np.arange(len(where)))), shape=(count, len(where)))
-    return add @ rows
+    return np.asarray(add @ rows)
 
 
 # ---------------------------------------------------------------------- linear systems
@@ -350,4 +389,4 @@ class _Factor:
 
     def solve(self, columns: Floats) -> Floats:
         """The solution for every column."""
-        return self.scale[:, None] * self.factor.solve(np.ascontiguousarray(self.scale[:, None] * columns))
+        return np.asarray(self.scale[:, None] * self.factor.solve(np.ascontiguousarray(self.scale[:, None] * columns)))

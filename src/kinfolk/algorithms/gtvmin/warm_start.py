@@ -1,0 +1,31 @@
+"""From solutions for some values of λ to a first guess for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kinfolk.network.site import Site
+from kinfolk.objective.couplings import Coupling
+
+if TYPE_CHECKING:
+    from kinfolk.algorithms.gtvmin.algorithm import State
+
+
+def extrapolated(coupling: Coupling, lam: float, site: Site, past: Sequence[tuple[float, State]]) -> State:
+    """A guess at the solution for ``lam`` from those for one or two other values: w and u / λ are linear in log λ."""
+    last, state = past[-1]
+    if min(lam, *(each for each, _ in past)) == 0:
+        return state
+    w, flow = state.w_bar, state.u / last
+    if len(past) > 1 and past[-2][0] != last:
+        before, earlier = past[-2]
+        part = np.log(lam / last) / np.log(last / before)
+        w = w + part * (w - earlier.w_bar)
+        flow = flow + part * (flow - earlier.u / before)
+    u = lam * flow
+    if coupling.is_norm:  # its conjugate is finite only in a ball
+        u = coupling.dual_prox(u, np.ones_like(site.weights), lam * site.weights)
+    return state._replace(w=w.copy(), w_bar=w.copy(), u=u)
