@@ -122,7 +122,10 @@ def test_a_model_and_a_method_of_ones_own(folder, tmp_path):
     assert model.exit_code == 0, model.output
     assert method.exit_code == 0, method.output
     del sys.modules["mine"]
-    trusted = invoke("predict", tmp_path / "a", folder / "shops.csv", "--trust", "mine.Mine")
+    refused = invoke("predict", tmp_path / "a", folder / "shops.csv")
+    assert refused.exit_code == 1
+    assert f"--trust {tmp_path}/mine.py" in refused.stderr
+    trusted = invoke("predict", tmp_path / "a", folder / "shops.csv", "--trust", tmp_path / "mine.py")
     assert trusted.exit_code == 0, trusted.output
     assert "mine.py:method" in json.loads(method.stdout)["leaderboard"][1]["method"]
 

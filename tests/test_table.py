@@ -14,7 +14,7 @@ from kinfolk.network.graph import Graph
 from kinfolk.tables import Settings, learn, load, read_table
 from kinfolk.tables.choosing import shrunken_gain
 from kinfolk.tables.columns import find_columns
-from kinfolk.tables.encoding import encode, make_encoder, plain
+from kinfolk.tables.encoding import Encoder, encode, plain
 from kinfolk.tables.groups import groups
 from kinfolk.tables.judging import HeldOutErrors, interval, neighbourhoods
 from kinfolk.tables.learning import prepare
@@ -83,7 +83,7 @@ def test_encoding_is_learnt_from_the_training_rows_alone():
     spoilt = table.copy()
     spoilt.loc[~train, "price"] = 1e6
     spoilt.loc[~train, "district"] = "moon"
-    numbers = [encode(make_encoder(columns).fit(plain(t[train], columns)), t, columns) for t in (table, spoilt)]
+    numbers = [encode(Encoder.fit(plain(t[train], columns), columns), t, columns) for t in (table, spoilt)]
     np.testing.assert_array_equal(numbers[0][train], numbers[1][train])
     known = table["price"][train]
     filled = known.fillna(known.median())
@@ -92,11 +92,12 @@ def test_encoding_is_learnt_from_the_training_rows_alone():
 
 def test_a_circle_of_the_calendar_needs_a_whole_round():
     table = shops(10)
-    names = make_encoder(find_columns(table, Settings("shop", "sales"))).fit(table).get_feature_names_out()
+    columns = find_columns(table, Settings("shop", "sales"))
+    names = Encoder.fit(plain(table, columns), columns).get_feature_names_out()
     assert {"day weekday sin", "day weekday cos", "day days"} <= set(names)
     assert not any("season" in name or "hour" in name for name in names)
     later = find_columns(table, Settings("shop", "sales", time="day"))
-    assert "day days" not in make_encoder(later).fit(table).get_feature_names_out()
+    assert "day days" not in Encoder.fit(plain(table, later), later).get_feature_names_out()
 
 
 def test_columns_that_cannot_help_are_left_out_with_a_note():

@@ -171,3 +171,24 @@ def listing(items: Iterable[Any], most: int = 3) -> str:
     """
     items = list(items)
     return ", ".join(map(repr, items[:most])) + (", ..." if len(items) > most else "")
+
+
+def printable(text: str) -> str:
+    r"""``text`` for a terminal, in one line: what is no visible character is written as an escape.
+
+    Names from data can hold escape sequences, line breaks and marks that turn the direction of writing.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+
+    Returns
+    -------
+    str
+        The text with escapes such as ``\x1b`` for what does not print.
+
+    >>> print(printable("shop \x1b[31m1"))
+    shop \x1b[31m1
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -16,23 +16,30 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kinfolk.checks import InputError
-from kinfolk.cli.printing import print_comparison, print_run, summary
+from kinfolk.checks import InputError, printable
+from kinfolk.cli.printing import print_comparison, print_run, shown, summary, tell
 from kinfolk.datasets import TABLES, named_table
 from kinfolk.tables import Settings, load, read_table
 from kinfolk.tables.comparing import compare
+from kinfolk.tables.families import code_file
 from kinfolk.tables.learning import learn_prepared, prepare
 from kinfolk.tables.settings import read_toml
 from kinfolk.tables.stages import Prepared
-from kinfolk.tables.storage import FolderJournal, check_free, save, start_over, unfinished
+from kinfolk.tables.storage import FolderJournal, check_free, load_results, save, start_over, unfinished
 from kinfolk.version import __version__
 
 
 def fit_table(
-    table: Path, edges: Path | None, given: dict[str, Any], out: Path | None, force: bool, as_json: bool
+    table: Path,
+    edges: Path | None,
+    given: dict[str, Any],
+    out: Path | None,
+    force: bool,
+    as_json: bool,
+    trusted: tuple[str, ...] = (),
 ) -> None:
     """Learn from a table, or repeat a run; write its folder, and print what came out."""
-    table, edges, given = repeated(table, edges, given)
+    table, edges, given = repeated(table, edges, given, trusted)
     folder = out or Path(f"{table.name.split('.')[0]}-run")
     check_free(folder, force)
     prepared = _prepared(table, edges, given)
@@ -40,7 +47,9 @@ def fit_table(
     _fit(prepared, repeat, folder, force, as_json)
 
 
-def repeated(table: Path, edges: Path | None, given: dict[str, Any]) -> tuple[Path, Path | None, dict[str, Any]]:
+def repeated(
+    table: Path, edges: Path | None, given: dict[str, Any], trusted: tuple[str, ...]
+) -> tuple[Path, Path | None, dict[str, Any]]:
     """Where the table is a TOML file, what it says, unless an option says otherwise."""
     if table.suffix != ".toml":
         for option in ("node", "target"):
@@ -48,11 +57,27 @@ def repeated(table: Path, edges: Path | None, given: dict[str, Any]) -> tuple[Pa
                 raise typer.BadParameter("a table needs it; only a run.toml does without.", param_hint=f"--{option}")
         return table, edges, given
     said = read_toml(table)
-    if "table" not in said or not isinstance(said.get("settings"), dict):
+    if not isinstance(said.get("table"), str) or not isinstance(said.get("settings"), dict):
         raise InputError(f"Expected 'table' and [settings] in {table.name!r}, got {', '.join(said) or 'nothing'}.")
+    if not isinstance(said.get("edges", ""), str):
+        raise InputError(f"Expected the name of a file as 'edges' in {table.name!r}, got {said['edges']!r}.")
+    _check_code({**said["settings"], **given}, given, trusted, table.name)
     places = [table.parent / said[name] if name in said else None for name in ("table", "edges")]
     assert places[0] is not None
     return places[0], edges or places[1], {**said["settings"], **given}
+
+
+def _check_code(settings: dict[str, Any], given: dict[str, Any], trusted: tuple[str, ...], where: str) -> None:
+    """Refuse to run a file of code that stands in a TOML file, unless the user has named that very file."""
+    named = {code_file(given.get(name)) for name in ("model", "method")}
+    named |= {Path(each).resolve() for each in trusted if each.endswith(".py")}
+    for name in ("model", "method"):
+        source = code_file(settings.get(name))
+        if source is not None and source not in named:
+            raise InputError(
+                f"Expected a {name} that kinfolk knows, that of {where!r} comes from {str(source)!r}: read that file, "
+                f"and if you trust it, add --trust {shlex.quote(str(source))}."
+            )
 
 
 def _prepared(table: Path, edges: Path | None, given: dict[str, Any]) -> Prepared:
@@ -63,21 +88,22 @@ def _prepared(table: Path, edges: Path | None, given: dict[str, Any]) -> Prepare
 
 def _absolute(value: Any) -> Any:
     """``file.py:Name`` with the whole path, so that a run can be repeated from anywhere."""
-    file, colon, name = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    return f"{Path(file).resolve()}{colon}{name}" if file.endswith(".py") else value
+    source = code_file(value)
+    return value if source is None else f"{source}:{value.rpartition(':')[2]}"
 
 
 def _fit(prepared: Prepared, repeat: dict[str, Any], folder: Path, force: bool, as_json: bool) -> None:
     work, console = unfinished(folder), Console(stderr=as_json)
     marks = {**repeat, "settings": prepared.settings.to_toml(), "made": _marks(prepared)}
     if start_over(work, marks, force):
-        console.print(f"Going on from {work}.", highlight=False)
+        console.print(shown(f"Going on from {work}."))
     (work / "run.toml").write_text(tomli_w.dumps(marks), encoding="utf-8")
     try:
         run = learn_prepared(prepared, journal=FolderJournal(work / "journal"))
         save(run, folder, force=force, repeat=repeat)
     except KeyboardInterrupt:
-        print(f"\nStopped. What was done is kept in {work}: the same command goes on from there.", file=sys.stderr)
+        where = printable(str(work))
+        print(f"\nStopped. What was done is kept in {where}: the same command goes on from there.", file=sys.stderr)
         raise typer.Exit(130) from None
     except InputError:
         shutil.rmtree(work, ignore_errors=True)
@@ -86,13 +112,14 @@ def _fit(prepared: Prepared, repeat: dict[str, Any], folder: Path, force: bool, 
         print(json.dumps({**summary(run), "folder": str(folder)}))
         return
     print_run(run, console)
-    console.print(f"\nThe page: [bold]{folder / 'report.html'}[/bold]", highlight=False)
+    console.print()
+    console.print("The page:", shown(folder / "report.html", style="bold"))
 
 
 def _marks(prepared: Prepared) -> dict[str, str]:
     """What must not have changed for an unfinished run to go on."""
-    sources = [place.rpartition(":")[0] for place in (prepared.settings.model, prepared.settings.method)]
-    codes = [hashlib.sha256(Path(source).read_bytes()).hexdigest() for source in sources if source.endswith(".py")]
+    sources = [code_file(place) for place in (prepared.settings.model, prepared.settings.method)]
+    codes = [hashlib.sha256(source.read_bytes()).hexdigest() for source in sources if source is not None]
     return {
         "kinfolk": __version__,
         "fingerprint": prepared.fingerprint,
@@ -119,7 +146,7 @@ def predict_table(
 def write_table(table: pandas.DataFrame, out: Path | None) -> None:
     """A table as CSV on standard output, or as a file whose ending says what kind."""
     if out is None:
-        print(table.to_csv(index=False), end="")
+        tell(table.to_csv(index=False).removesuffix("\n"))
         return
     partial = out.with_name(f".{out.name}")
     try:
@@ -133,12 +160,17 @@ def write_table(table: pandas.DataFrame, out: Path | None) -> None:
         raise InputError(
             f"Expected a file that can be written, cannot write {str(out)!r}: {error.strerror}."
         ) from error
-    print(out)
+    tell(str(out))
 
 
-def show_run(folder: Path, as_json: bool, trusted: tuple[str, ...]) -> None:
-    """Print what came out of a run."""
-    run = load(folder, trusted=trusted)
+def write_report(folder: Path, out: Path | None, trusted: tuple[str, ...]) -> None:
+    """Write the page of a run again."""
+    tell(str(load(folder, trusted=trusted).report(out or folder / "report.html")))
+
+
+def show_run(folder: Path, as_json: bool) -> None:
+    """Print what came out of a run; its models are not needed."""
+    run = load_results(folder)
     if as_json:
         print(json.dumps({**summary(run), "folder": str(folder)}))
     else:
@@ -146,10 +178,15 @@ def show_run(folder: Path, as_json: bool, trusted: tuple[str, ...]) -> None:
 
 
 def compare_methods(
-    table: Path, edges: Path | None, given: dict[str, Any], methods: tuple[str, ...], as_json: bool
+    table: Path,
+    edges: Path | None,
+    given: dict[str, Any],
+    methods: tuple[str, ...],
+    as_json: bool,
+    trusted: tuple[str, ...],
 ) -> None:
     """Print several methods on the same rows."""
-    table, edges, given = repeated(table, edges, given)
+    table, edges, given = repeated(table, edges, {**given, "method": "auto"}, trusted)
     found = compare(
         read_table(table), methods, Settings.from_toml(given), edges=None if edges is None else read_table(edges)
     )
@@ -180,7 +217,7 @@ def write_data(name: str, out: Path | None, folder: Path | None) -> tuple[Path, 
         words += ["--edges", str(beside)]
     for option, value in known.options.items():
         words += [f"--{option}", value]
-    print(shlex.join(words), flush=True)
+    tell(shlex.join(words))
     return path, beside, known.options
 
 

@@ -47,6 +47,7 @@ def fit(
     out: Annotated[Path | None, typer.Option(help="Folder for the run. [default: TABLE-run]")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a run that is there.")] = False,
     json: o.Json = False,
+    trust: o.Trust = None,
 ) -> None:
     """Tailored models from a table, compared with alone and pooled."""
     given = o.chosen(
@@ -57,7 +58,7 @@ def fit(
     with one_sentence():
         from kinfolk.cli.jobs import fit_table
 
-        fit_table(table, edges, given, out, force, json)
+        fit_table(table, edges, given, out, force, json, o.listed(trust) or ())
 
 
 @app.command()
@@ -80,12 +81,12 @@ def predict(
 
 
 @app.command()
-def show(folder: Folder, json: o.Json = False, trust: o.Trust = None) -> None:
+def show(folder: Folder, json: o.Json = False) -> None:
     """The leaderboard and the judgement of a run."""
     with one_sentence():
         from kinfolk.cli.jobs import show_run
 
-        show_run(folder, json, o.listed(trust) or ())
+        show_run(folder, json)
 
 
 @app.command()
@@ -96,10 +97,9 @@ def report(
 ) -> None:
     """The page of a run again."""
     with one_sentence():
-        from kinfolk.tables import load
+        from kinfolk.cli.jobs import write_report
 
-        run = load(folder, trusted=o.listed(trust) or ())
-        print(run.report(out or folder / "report.html"))
+        write_report(folder, out, o.listed(trust) or ())
 
 
 @app.command()
@@ -121,6 +121,7 @@ def compare(
     folds: o.Folds = None,
     seed: o.Seed = None,
     json: o.Json = False,
+    trust: o.Trust = None,
 ) -> None:
     """Several methods on the same rows of a table."""
     given = o.chosen(
@@ -130,7 +131,7 @@ def compare(
     with one_sentence():
         from kinfolk.cli.jobs import compare_methods
 
-        compare_methods(table, edges, given, o.listed(methods) or (), json)
+        compare_methods(table, edges, given, o.listed(methods) or (), json, o.listed(trust) or ())
 
 
 @app.command()

@@ -35,19 +35,20 @@ Folds = Annotated[int | None, typer.Option(help="Parts for cross-validation. [de
 Seed = Annotated[int | None, typer.Option(help="Seed of all that is drawn. [default: 0]")]
 Json = Annotated[bool, typer.Option("--json", help="Print leaderboard and judgement for programs.")]
 Trust = Annotated[
-    str | None, typer.Option(metavar="A.B,...", help="Types of models that may be loaded, such as mine.Ridge.")
+    str | None,
+    typer.Option(metavar="A,B", help="Types of models to load, such as mine.Ridge, or files to run, such as mine.py."),
 ]
 
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
     """Bad input becomes one sentence on standard error and exit code 1."""
-    from kinfolk.checks import InputError
+    from kinfolk.checks import InputError, printable
 
     try:
         yield
     except InputError as error:
-        print(f"kinfolk: {error}", file=sys.stderr)
+        print(f"kinfolk: {printable(str(error))}", file=sys.stderr)
         raise typer.Exit(1) from None
 
 

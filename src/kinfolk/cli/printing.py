@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from typing import Any
 
 import numpy as np
 import pandas
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from kinfolk.checks import printable
 from kinfolk.tables import TableRun
 from kinfolk.tables.judging import percent
 
 SIZES = ("B", "kB", "MB", "GB", "TB")
+
+
+def shown(text: Any, style: str = "") -> Text:
+    """Text as it is, for rich: no markup, no emoji codes, and escapes for what does not print."""
+    return Text(printable(str(text)), style=style)
+
+
+def tell(text: str) -> None:
+    """Print what is exact, for files and programs; a terminal gets escapes for what does not print, line by line."""
+    print("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text, flush=True)
 
 
 def print_run(run: TableRun, console: Console) -> None:
@@ -24,12 +35,13 @@ def print_run(run: TableRun, console: Console) -> None:
     console.print(_leaderboard(run))
     taken = run.nodes["model"].value_counts()
     shares = ", ".join(f"{kind} {100 * taken[kind] / len(run.nodes):.0f} %" for kind in taken.index)
-    console.print(f"{_caption(run)} In the end the nodes take: {shares}.\n", highlight=False, markup=False)
-    console.print(Text(run.judgement.text, style="bold"))
+    console.print(shown(f"{_caption(run)} In the end the nodes take: {shares}."))
+    console.print()
+    console.print(shown(run.judgement.text, style="bold"))
     for note in run.notes:
-        console.print(f"· {note}", highlight=False, markup=False)
+        console.print(shown(f"· {note}"))
     if run.about["certificate"]:
-        console.print(f"· Certificate: {run.about['certificate']}", highlight=False, markup=False)
+        console.print(shown(f"· Certificate: {run.about['certificate']}"))
 
 
 def _caption(run: TableRun) -> str:
@@ -41,7 +53,7 @@ def _caption(run: TableRun) -> str:
 
 def _leaderboard(run: TableRun) -> Table:
     table = Table(
-        title=Text(f"{len(run.nodes):,} nodes, {run.graph.edge_count:,} edges: {run.about['graph']}"),
+        title=shown(f"{len(run.nodes):,} nodes, {run.graph.edge_count:,} edges: {run.about['graph']}"),
         title_justify="left",
     )
     table.add_column("method", ratio=1)
@@ -49,9 +61,9 @@ def _leaderboard(run: TableRun) -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     best = run.leaderboard["error"].min()
     for _, row in run.leaderboard.iterrows():
-        cells = [
-            escape(row["method"]),
-            f"{row['error']:.4g}" if row["error"] != best else f"[bold]{row['error']:.4g}[/bold]",
+        cells: list[str | Text] = [
+            shown(row["method"]),
+            shown(f"{row['error']:.4g}", style="bold" if row["error"] == best else ""),
         ]
         if run.target.classes:
             cells.append(f"{row['wrong']:.1f} %")
@@ -82,7 +94,13 @@ def print_comparison(found: pandas.DataFrame, console: Console) -> None:
         table.add_column(column, justify="right", no_wrap=True)
     for _, row in found.iterrows():
         gain = "" if np.isnan(row["gain"]) else f"{percent(row['gain'])} ({percent(row['low'])}–{percent(row['high'])})"
-        cells = [escape(str(row["method"])), f"{row['error']:.4g}", gain, _share(row["helped"]), _share(row["hurt"])]
+        cells: list[str | Text] = [
+            shown(row["method"]),
+            f"{row['error']:.4g}",
+            gain,
+            _share(row["helped"]),
+            _share(row["hurt"]),
+        ]
         table.add_row(*cells, f"{row['seconds']:.2g}", size(row["bytes"]))
     console.print(table)
     console.print("Gain: per cent less error than the better of alone and pooled, and its interval.", highlight=False)

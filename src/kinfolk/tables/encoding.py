@@ -1,17 +1,14 @@
-"""Encoding: how features become numbers on one scale, learnt from the training rows alone."""
+"""Encoding: how features become numbers on one scale, learnt from the training rows alone. An encoder is plain data."""
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, Self
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from kinfolk.checks import InputError, listing
 from kinfolk.tables.columns import Columns, as_texts
@@ -31,54 +28,114 @@ def as_times(column: pandas.Series) -> Floats:
     return np.asarray(seconds, dtype=np.float64)
 
 
-class Calendar(TransformerMixin, BaseEstimator):
-    """Dates as numbers: the hour, the weekday and the season as points on a circle, and days since the middle.
+@dataclass(frozen=True)
+class NumberColumn:
+    """A column of numbers: a missing one becomes the median, and is marked in a column of its own.
+
+    >>> price = NumberColumn.fit("price", np.array([1.0, np.nan, 4.0, 3.0]))
+    >>> price.filled(np.array([np.nan, 2.0])).tolist(), price.marks(np.array([np.nan, 2.0])).tolist()
+    ([[3.0], [2.0]], [[1.0], [0.0]])
+    """
+
+    name: str
+    median: float | None  # None: all training rows miss it, and only the mark is left
+    marked: bool  # whether training rows miss it
+
+    @classmethod
+    def fit(cls, name: str, values: Floats) -> NumberColumn:
+        """Note the median of the training rows, and whether some are missing."""
+        known = values[~np.isnan(values)]
+        return cls(name, float(np.median(known)) if len(known) else None, len(known) < len(values))
+
+    def filled(self, values: Floats) -> Floats:
+        """The numbers (rows, 1), or (rows, 0) where they are left out."""
+        if np.isinf(values).any():
+            raise InputError(f"Expected finite numbers in column {self.name!r}, got infinity: mend these rows.")
+        if self.median is None:
+            return np.empty((len(values), 0))
+        return np.where(np.isnan(values), self.median, values)[:, None]
+
+    def marks(self, values: Floats) -> Floats:
+        """Where they are missing (rows, 1), or (rows, 0) where that is not marked."""
+        return np.isnan(values)[:, None][:, : int(self.marked)].astype(np.float64)
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """A column of categories: 0 or 1 for each; of two only for the second, of many only for the frequent ones.
+
+    >>> size = CategoryColumn.fit("size", np.array(["s", "m", "m"], dtype=object))
+    >>> size.shown, size.numbers(np.array(["s", "m", "xl"], dtype=object)).tolist()
+    (('s',), [[1.0], [0.0], [0.0]])
+    """
+
+    name: str
+    shown: tuple[str, ...]  # those with a number of their own
+    rest: bool  # whether there is a number for all others
+
+    @classmethod
+    def fit(cls, name: str, values: Any) -> CategoryColumn:
+        """Note the categories of the training rows; the rarest are joined where there are too many."""
+        known, counts = np.unique(np.asarray(values, dtype=object), return_counts=True)
+        if len(known) > MOST_CATEGORIES:
+            frequent = np.sort(np.argsort(counts, kind="stable")[-(MOST_CATEGORIES - 1) :])
+            return cls(name, tuple(map(str, known[frequent])), True)
+        return cls(name, tuple(map(str, known[1:] if len(known) == 2 else known)), False)
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the numbers."""
+        return [f"{self.name}_{value}" for value in (*self.shown, *(["infrequent_sklearn"] if self.rest else []))]
+
+    def numbers(self, values: Any) -> Floats:
+        """0 or 1 for each category (rows, outputs); one that is not known is among the rest, or none."""
+        place = {value: k for k, value in enumerate(self.shown)}
+        found = np.array([place.get(value, len(place)) for value in values], dtype=np.int64)
+        return np.eye(len(place) + 1)[found][:, : len(place) + self.rest]
+
+
+@dataclass(frozen=True)
+class DateColumn:
+    """A column of dates: days since the middle; the hour, the weekday and the season as points on a circle.
 
     A circle is used only if the dates it was fitted to go all the way round: nothing is known of the rest of it.
 
-    Parameters
-    ----------
-    trend : whether days count; not where later dates are to be predicted.
-
-    >>> days = pandas.DataFrame({"day": pandas.date_range("2026-01-01", periods=14)})
-    >>> Calendar().fit(days).get_feature_names_out()
-    array(['day days', 'day weekday sin', 'day weekday cos'], dtype=object)
+    >>> days = pandas.Series(pandas.date_range("2026-01-01", periods=14))
+    >>> DateColumn.fit("day", days, trend=True).outputs
+    ['day days', 'day weekday sin', 'day weekday cos']
     """
 
-    def __init__(self, trend: bool = True) -> None:
-        self.trend = trend
+    name: str
+    middle: float  # seconds
+    circles: tuple[str, ...]  # some of ``PERIODS``
+    trend: bool  # whether days count, on one scale; not where later dates are to be predicted
 
-    def fit(self, X: pandas.DataFrame, y: Any = None) -> Self:
+    @classmethod
+    def fit(cls, name: str, column: pandas.Series, trend: bool) -> DateColumn:
         """Note where the middle of the dates is, and which circles they complete."""
-        times = {str(name): as_times(X[name]) for name in X.columns}
-        known = {name: column[~np.isnan(column)] for name, column in times.items()}
-        self.middle_ = {name: float(column.mean()) if len(column) else 0.0 for name, column in known.items()}
-        self.circles_ = {name: _circles(column) for name, column in known.items()}
-        return self
+        times = as_times(column)
+        known = times[~np.isnan(times)]
+        return cls(name, float(known.mean()) if len(known) else 0.0, tuple(_circles(known)), trend)
 
-    def transform(self, X: pandas.DataFrame) -> Floats:
-        """The dates as numbers; a missing date is in the middle."""
-        parts = [np.empty((len(X), 0))]
-        for name, middle in self.middle_.items():
-            times = as_times(X[name])
-            wrong = np.isnan(times) & X[name].notna().to_numpy()
-            if wrong.any():
-                shown = X[name][wrong].iloc[0]
-                raise InputError(f"Expected dates such as 2026-01-31 in column {name!r}, got {shown!r}: rewrite them.")
-            times = np.where(np.isnan(times), middle, times)
-            parts += [(times[:, None] - middle) / DAY] if self.trend else []
-            for circle in self.circles_[name]:
-                angle = 2 * np.pi * times / PERIODS[circle]
-                parts.append(np.stack([np.sin(angle), np.cos(angle)], axis=1))
-        return np.concatenate(parts, axis=1)
-
-    def get_feature_names_out(self, input_features: Any = None) -> Any:
+    @property
+    def outputs(self) -> list[str]:
         """Names of the numbers."""
-        names = []
-        for column, circles in self.circles_.items():
-            names += [f"{column} days"] if self.trend else []
-            names += [f"{column} {circle} {part}" for circle in circles for part in ("sin", "cos")]
-        return np.array(names, dtype=object)
+        days = [f"{self.name} days"] if self.trend else []
+        return days + [f"{self.name} {circle} {part}" for circle in self.circles for part in ("sin", "cos")]
+
+    def numbers(self, column: pandas.Series) -> Floats:
+        """The dates as numbers (rows, outputs); a missing date is in the middle."""
+        times = as_times(column)
+        wrong = np.isnan(times) & column.notna().to_numpy()
+        if wrong.any():
+            shown = column[wrong].iloc[0]
+            raise InputError(f"Expected dates such as 2026-01-31 in column {self.name!r}, got {shown!r}: rewrite them.")
+        times = np.where(np.isnan(times), self.middle, times)
+        parts = [(times[:, None] - self.middle) / DAY] if self.trend else [np.empty((len(times), 0))]
+        for circle in self.circles:
+            angle = 2 * np.pi * times / PERIODS[circle]
+            parts.append(np.stack([np.sin(angle), np.cos(angle)], axis=1))
+        return np.concatenate(parts, axis=1)
 
 
 def _circles(times: Floats) -> list[str]:
@@ -91,20 +148,153 @@ def _circles(times: Floats) -> list[str]:
     return [name for name, period in PERIODS.items() if 2 * resolution <= period <= span]
 
 
-def make_encoder(columns: Columns) -> ColumnTransformer:
-    """A pipeline of scikit-learn that turns the features into numbers on one scale; missing values are filled."""
-    filled = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
-    one_of = OneHotEncoder(
-        drop="if_binary", max_categories=MOST_CATEGORIES, handle_unknown="infrequent_if_exist", sparse_output=False
-    )
-    later = [name for name in columns.dates if name == columns.time]
-    steps = [
-        ("numbers", filled, list(columns.numbers)),
-        ("categories", one_of, list(columns.categories)),
-        ("dates", make_pipeline(Calendar(), StandardScaler()), [name for name in columns.dates if name not in later]),
-        ("time", Calendar(trend=False), later),
-    ]
-    return ColumnTransformer([step for step in steps if step[2]], verbose_feature_names_out=False)
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """How the features of a table become numbers on one scale. It is data alone; ``fit`` makes one."""
+
+    numbers: tuple[NumberColumn, ...]
+    categories: tuple[CategoryColumn, ...]
+    dates: tuple[DateColumn, ...]
+    centre: Floats  # (outputs,) what is subtracted from each number
+    scale: Floats  # (outputs,) what it is then divided by
+
+    @classmethod
+    def fit(cls, rows: pandas.DataFrame, columns: Columns) -> Encoder:
+        """Learn from training rows.
+
+        Parameters
+        ----------
+        rows : pandas.DataFrame
+            The features, with one type each, as ``plain`` makes them.
+        columns : Columns
+            What each column is.
+
+        Returns
+        -------
+        Encoder
+            Numbers and dates get mean 0 and deviation 1. Categories stay 0 and 1, the column of time on its circles.
+        """
+        dates = sorted(columns.dates, key=lambda name: name == columns.time)  # the column of time comes last
+        bare = cls(
+            tuple(NumberColumn.fit(name, _floats(rows[name])) for name in columns.numbers),
+            tuple(CategoryColumn.fit(name, rows[name]) for name in columns.categories),
+            tuple(DateColumn.fit(name, rows[name], name != columns.time) for name in dates),
+            np.zeros(1),
+            np.ones(1),
+        )
+        mean, deviation = _mean_and_deviation(bare.transform(rows))
+        scaled = bare._scaled
+        return dataclasses.replace(bare, centre=np.where(scaled, mean, 0.0), scale=np.where(scaled, deviation, 1.0))
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that it reads."""
+        parts: tuple[NumberColumn | CategoryColumn | DateColumn, ...] = (*self.numbers, *self.categories, *self.dates)
+        return {column.name for column in parts}
+
+    @property
+    def _scaled(self) -> list[bool]:
+        """Which outputs get mean 0 and deviation 1."""
+        dates = [column.trend for column in self.dates for _ in column.outputs]
+        return [True] * len(self._number_names) + [False] * len(self._category_names) + dates
+
+    @property
+    def _number_names(self) -> list[str]:
+        kept = [column.name for column in self.numbers if column.median is not None]
+        return kept + [f"missingindicator_{column.name}" for column in self.numbers if column.marked]
+
+    @property
+    def _category_names(self) -> list[str]:
+        return [name for column in self.categories for name in column.outputs]
+
+    def get_feature_names_out(self) -> list[str]:
+        """The name of every output."""
+        return self._number_names + self._category_names + [name for column in self.dates for name in column.outputs]
+
+    def transform(self, rows: pandas.DataFrame) -> Floats:
+        """The numbers for some rows.
+
+        Parameters
+        ----------
+        rows : pandas.DataFrame
+            The features, with one type each, as ``plain`` makes them.
+
+        Returns
+        -------
+        Floats
+            The numbers (rows, outputs).
+        """
+        parts = [
+            np.empty((len(rows), 0)),
+            *(column.filled(_floats(rows[column.name])) for column in self.numbers),
+            *(column.marks(_floats(rows[column.name])) for column in self.numbers),
+            *(column.numbers(rows[column.name]) for column in self.categories),
+            *(column.numbers(rows[column.name]) for column in self.dates),
+        ]
+        return (np.concatenate(parts, axis=1) - self.centre) / self.scale
+
+    def to_json(self) -> dict[str, Any]:
+        """What was noted of every column, as JSON can hold it."""
+        return {
+            kind: [list(dataclasses.astuple(column)) for column in getattr(self, kind)]
+            for kind in ("numbers", "categories", "dates")
+        }
+
+    def to_arrays(self) -> dict[str, Floats]:
+        """The scale of the outputs."""
+        return {"centre": self.centre, "scale": self.scale}
+
+    @classmethod
+    def of(cls, noted: Mapping[str, Any], arrays: Mapping[str, Floats]) -> Encoder:
+        """The encoder that ``to_json`` and ``to_arrays`` came from.
+
+        Parameters
+        ----------
+        noted : Mapping[str, Any]
+            What was noted of every column.
+        arrays : Mapping[str, Floats]
+            The scale of the outputs.
+
+        Returns
+        -------
+        Encoder
+            The same again.
+
+        Raises
+        ------
+        ValueError, TypeError, KeyError
+            If the parts do not fit together.
+        """
+        numbers = [
+            NumberColumn(str(name), None if median is None else float(median), bool(marked))
+            for name, median, marked in noted["numbers"]
+        ]
+        categories = [
+            CategoryColumn(str(name), tuple(map(str, shown)), bool(rest)) for name, shown, rest in noted["categories"]
+        ]
+        dates = [
+            DateColumn(str(name), float(middle), tuple(each for each in circles if PERIODS[each]), bool(trend))
+            for name, middle, circles, trend in noted["dates"]
+        ]
+        scales = [np.asarray(arrays[name], dtype=np.float64) for name in ("centre", "scale")]
+        encoder = cls(tuple(numbers), tuple(categories), tuple(dates), *scales)
+        for values in (encoder.centre, encoder.scale):
+            if values.shape != (len(encoder.get_feature_names_out()),) or not np.isfinite(values).all():
+                raise ValueError("a scale that does not fit the columns")
+        return encoder
+
+
+def _floats(column: pandas.Series) -> Floats:
+    return column.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _mean_and_deviation(raw: Floats) -> tuple[Floats, Floats]:
+    """Of every column; the deviation is 1 where it differs from 0 by rounding alone, as in ``StandardScaler``."""
+    by_column = np.ascontiguousarray(raw.T)  # sums along rows in memory are the more exact ones
+    mean, variance = by_column.mean(axis=1), by_column.var(axis=1)
+    rounding = np.finfo(np.float64).eps * len(raw)
+    same = variance <= rounding * variance + (rounding * mean) ** 2
+    return mean, np.where(same, 1.0, np.sqrt(variance))
 
 
 def plain(table: pandas.DataFrame, columns: Columns) -> pandas.DataFrame:
@@ -128,8 +318,6 @@ def plain(table: pandas.DataFrame, columns: Columns) -> pandas.DataFrame:
     return pandas.DataFrame(out, index=table.index, columns=list(columns.features))
 
 
-def encode(encoder: ColumnTransformer, table: pandas.DataFrame, columns: Columns) -> Floats:
-    """The features of a table as numbers (rows, numbers); a category never seen before is like a rare one, or none."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
-        return np.asarray(encoder.transform(plain(table, columns)), dtype=np.float64)
+def encode(encoder: Encoder, table: pandas.DataFrame, columns: Columns) -> Floats:
+    """The features of a table as numbers (rows, outputs); a category never seen before is like a rare one, or none."""
+    return encoder.transform(plain(table, columns))

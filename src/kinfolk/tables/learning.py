@@ -17,7 +17,7 @@ from kinfolk.progress import Bar, progress_bar
 from kinfolk.tables.candidates import Candidate, Fit
 from kinfolk.tables.choosing import ROUGH, Forgetful, Journal, Training, Validation, validate
 from kinfolk.tables.columns import as_texts, find_columns, node_names
-from kinfolk.tables.encoding import encode, make_encoder, plain
+from kinfolk.tables.encoding import Encoder, encode, plain
 from kinfolk.tables.families import family_of
 from kinfolk.tables.kin import control_graph, kinship
 from kinfolk.tables.outcome import table_run
@@ -119,13 +119,12 @@ def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, m
     if unseen.any():
         notes.append(f"{int(unseen.sum()):,} test rows have a class that no training row has: not tested.")
     kin, places = kinship(table, columns, settings, names, edges)
-    encoder = make_encoder(columns).set_output(transform="default")
-    encoder.fit(plain(table[~held_out], columns))
+    encoder = Encoder.fit(plain(table[~held_out], columns), columns)
     X = encode(encoder, table, columns)
     times = table_times(table, columns.time)[~held_out] if columns.time else None
     train = ~held_out
     training = Training(
-        X[train], y[train], owner[train], names, list(map(str, encoder.get_feature_names_out())), target, kin,
+        X[train], y[train], owner[train], names, encoder.get_feature_names_out(), target, kin,
         list(folds(owner[train], times, settings.folds, settings.seed)), settings.seed,
     )  # fmt: skip
     return Prepared(

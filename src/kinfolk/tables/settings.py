@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from kinfolk.checks import AtLeast, Between, InputError, check_parameters, listing
 
+TEXTS, LISTS = ("node", "target", "graph", "model", "method", "time", "task"), ("features", "categorical", "coords")
 Task = Literal["auto", "regression", "classification"]
 
 
@@ -86,6 +87,10 @@ class Settings:
         missing = [name for name in ("node", "target") if name not in values]
         if missing:
             raise InputError(f"Expected the settings 'node' and 'target', got no {listing(missing)}.")
+        for name, value in values.items():
+            texts = value if name in LISTS and isinstance(value, list | tuple) else [value]
+            if name in LISTS + TEXTS and not all(isinstance(text, str) for text in texts):
+                raise InputError(f"Expected text for the setting {name!r}, got {value!r}: put it in quotes.")
         plain: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }

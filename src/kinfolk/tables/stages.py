@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pandas
 
@@ -12,6 +11,7 @@ from kinfolk.network.network import Network
 from kinfolk.tables.candidates import Fit
 from kinfolk.tables.choosing import Training, Validation
 from kinfolk.tables.columns import Columns
+from kinfolk.tables.encoding import Encoder
 from kinfolk.tables.families import Family
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.target import Target
@@ -29,7 +29,7 @@ class Prepared:
     table: pandas.DataFrame  # rows with a target
     family: Family
     columns: Columns
-    encoder: Any
+    encoder: Encoder
     target: Target
     owner: Ints  # (rows,)
     X: Floats  # (rows, features)

@@ -1,13 +1,20 @@
-"""Run directories: all about a run on a table in one folder, complete or not there. Nothing is ever unpickled."""
+"""Run directories: all about a run on a table in one folder, complete or not there.
+
+A folder may come from anybody: nothing in it is unpickled, and none of its code is run. What is kinfolk's own, such as
+linear models and the encoder, is written as arrays (safetensors) and JSON; estimators go through ``stored``.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+import re
+import shlex
 import shutil
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +23,21 @@ import numpy as np
 import pandas
 import safetensors.numpy
 import tomli_w
+from sklearn.dummy import DummyClassifier, DummyRegressor
 
-from kinfolk.checks import InputError, listing
-from kinfolk.local_models.estimators import OneClass, as_local_model
+from kinfolk.checks import InputError, check_parameters, printable
+from kinfolk.local_models.estimators import AsClassifier, Estimator, OneClass
 from kinfolk.local_models.fitted import FittedModels
+from kinfolk.local_models.least_squares import LinearFit, LinearModel
+from kinfolk.local_models.stored import dump_estimators, load_estimators
 from kinfolk.network.graph import Graph
 from kinfolk.objective import losses
 from kinfolk.objective.linear_models import LinearModels
 from kinfolk.report.facts import KINDS
 from kinfolk.tables.candidates import Shared
 from kinfolk.tables.columns import Columns
-from kinfolk.tables.families import from_file
+from kinfolk.tables.encoding import Encoder
+from kinfolk.tables.families import code_file, trusted_types
 from kinfolk.tables.judging import Judgement
 from kinfolk.tables.nodemodels import NodeModels
 from kinfolk.tables.settings import Settings, read_toml
@@ -34,7 +45,18 @@ from kinfolk.tables.tablerun import LamPath, TableRun
 from kinfolk.tables.target import Target
 
 UNFINISHED = ".unfinished"
-KNOWN = ("sklearn.", "numpy.", "kinfolk.")  # where types of models come from that are loaded without asking
+FORMAT = 1  # of a folder; another one is refused
+LINEAR: Mapping[str, type[losses.Loss] | type[LinearModel]] = {  # what parameters may belong to
+    "Squared": losses.Squared,
+    "Logistic": losses.Logistic,
+    "Huber": losses.Huber,
+    "Poisson": losses.Poisson,
+    "Absolute": losses.Absolute,
+    "Quantile": losses.Quantile,
+    "LinearModel": LinearModel,
+}
+NODE_COLUMNS = ("train_rows", "test_rows", "gain", "gain_alone", "group", *(f"error_{kind}" for kind in KINDS))
+WRAPPERS: Mapping[str, type[Estimator]] = {"Estimator": Estimator, "AsClassifier": AsClassifier}
 
 
 # ---------------------------------------------------------------------- a folder that is complete, or called unfinished
@@ -118,7 +140,9 @@ def _write(run: TableRun, folder: Path, repeat: dict[str, Any]) -> None:
     _write_path(run.path, folder / "path.safetensors")
     for kind in KINDS:
         _write_models(run.models.kinds[kind], models / kind)
-    _dump_estimator(run.encoder, models / "encoder.skops")
+    _write_arrays(
+        models / "encoder.safetensors", run.encoder.to_arrays(), {"columns": json.dumps(run.encoder.to_json())}
+    )
     _write_graph(run, folder / "graph.graphml")
     (folder / "metrics.json").write_text(json.dumps(_metrics(run), indent=1, default=_plain), encoding="utf-8")
     made = {"made": {name: run.about[name] for name in ("kinfolk", "python", "numpy", "fingerprint")}}
@@ -131,6 +155,7 @@ def _write(run: TableRun, folder: Path, repeat: dict[str, Any]) -> None:
 def _metrics(run: TableRun) -> dict[str, Any]:
     """All numbers and words that are not in another file."""
     return {
+        "format": FORMAT,
         "leaderboard": json.loads(run.leaderboard.reset_index().to_json(orient="records")),
         "judgement": dataclasses.asdict(run.judgement),
         "columns": dataclasses.asdict(run.columns),
@@ -160,89 +185,147 @@ def _write_graph(run: TableRun, file: Path) -> None:
     """The graph for other programs: names, groups, places and gains of nodes, weights and flows of edges."""
     graph = networkx.Graph()
     for k, (name, row) in enumerate(run.nodes.iterrows()):
-        graph.add_node(str(name), group=int(row["group"]), model=str(row["model"]), number=k)
+        known_as = _for_xml(str(name))
+        graph.add_node(known_as, group=int(row["group"]), model=str(row["model"]), number=k)
         if run.places is not None:
-            graph.nodes[str(name)].update(latitude=float(run.places[k, 0]), longitude=float(run.places[k, 1]))
-    names = list(map(str, run.nodes.index))
+            graph.nodes[known_as].update(latitude=float(run.places[k, 0]), longitude=float(run.places[k, 1]))
+    names = [_for_xml(str(name)) for name in run.nodes.index]
     for head, tail, weight, flow in run.edges.to_numpy().tolist():
         graph.add_edge(names[int(head)], names[int(tail)], weight=weight, flow=flow)
     networkx.write_graphml(graph, file)
+
+
+def _for_xml(name: str) -> str:
+    r"""A name with escapes for what XML cannot hold; different names stay different.
+
+    >>> print(_for_xml("a\x00b"), _for_xml("a\\x00b"), _for_xml("Zürich"))
+    a\x00b a\x5cx00b Zürich
+    """
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\\]", lambda found: f"\\x{ord(found[0]):02x}", name)
 
 
 # ---------------------------------------------------------------------- models
 
 
 def _write_models(models: Any, stem: Path) -> None:
-    """Parameters as safetensors, estimators with skops."""
+    """Parameters as arrays, estimators with ``dump_estimators``."""
     inner = models.models if isinstance(models, Shared) else models
     if isinstance(inner, LinearModels):
-        words = {"loss": type(inner.loss).__name__, "options": json.dumps(dataclasses.asdict(inner.loss))}
-        _write_arrays(stem.with_suffix(".safetensors"), {"w": inner.w}, words)
-        return
-    if not isinstance(inner, FittedModels):
-        raise InputError(f"Expected linear models or estimators to save, got {type(inner).__name__}.")
-    classes = None if inner.classes is None else inner.classes.tolist()
-    kept = [model if not isinstance(model, OneClass) else {"only": model.label} for model in inner.fitted]
-    _dump_estimator({"fitted": kept, "classes": classes}, stem.with_suffix(".skops"))
-
-
-def _read_models(stem: Path, shared: bool, trusted: list[str]) -> Any:
-    if stem.with_suffix(".safetensors").is_file():
-        inner: Any = _read_linear(stem.with_suffix(".safetensors"))
+        _write_linear(stem, inner.w, inner.loss)
+    elif isinstance(inner, FittedModels) and isinstance(inner.kinds[0], LinearModel):
+        _write_linear(stem, _stacked(inner.fitted), dataclasses.replace(inner.kinds[0], step=None))
+    elif isinstance(inner, FittedModels) and type(inner.kinds[0]) in WRAPPERS.values():
+        classes = None if inner.classes is None else inner.classes.tolist()
+        kept = {"wrapper": type(inner.kinds[0]).__name__, "fitted": list(inner.fitted), "classes": classes}
+        stem.with_suffix(".skops").write_bytes(dump_estimators(kept, f"the {stem.name} models"))
     else:
-        inner = _read_fitted(stem.with_suffix(".skops"), trusted)
+        raise InputError(
+            f"Expected linear models or estimators to save, got {type(getattr(inner, 'kinds', [inner])[0]).__name__}: "
+            "predict in the same session."
+        )
+
+
+def _write_linear(stem: Path, w: Any, belongs_to: losses.Loss | LinearModel) -> None:
+    """Parameters, and the loss or the model that they belong to: its name and its options."""
+    kind = type(belongs_to)
+    known = LINEAR.get(kind.__name__) is kind
+    words = {
+        "kind": kind.__name__ if known else f"{kind.__module__}.{kind.__name__}",
+        "options": json.dumps(dataclasses.asdict(belongs_to), default=_plain),
+    }
+    _write_arrays(stem.with_suffix(".safetensors"), {"w": w}, words)
+
+
+def _stacked(fits: Sequence[LinearFit | None]) -> Any:
+    """Parameters (nodes, parameters); NaN where a node has none."""
+    width = next(len(fit.w) for fit in fits if fit is not None)
+    return np.array([np.full(width, np.nan) if fit is None else fit.w for fit in fits])
+
+
+def _read_models(stem: Path, node_count: int, feature_count: int, trusted: Sequence[str]) -> Any:
+    """The models of one kind; those of all nodes together are one."""
+    shared = stem.name == "pooled"
+    size = 1 if shared else node_count
+    if stem.with_suffix(".safetensors").is_file():
+        inner: Any = _read_linear(stem.with_suffix(".safetensors"), size, feature_count)
+    else:
+        inner = _read_fitted(stem.with_suffix(".skops"), size, feature_count, trusted)
     return Shared(inner) if shared else inner
 
 
-def _read_linear(file: Path) -> LinearModels:
-    with safetensors.safe_open(file, "numpy") as opened:
-        words, w = opened.metadata(), opened.get_tensor("w")
-    kind = getattr(losses, words["loss"], None)
-    if kind is None or not isinstance(kind, type) or not issubclass(kind, losses.Loss):
-        raise InputError(f"Expected models with a known loss in {file.name!r}, got {words['loss']!r}.")
-    return LinearModels(w, kind(**json.loads(words["options"])))
+def _read_linear(file: Path, size: int, feature_count: int) -> LinearModels | FittedModels:
+    words, arrays = _read_arrays(file)
+    w, kind = arrays["w"], words["kind"]
+    if kind not in LINEAR:
+        raise InputError(f"Expected linear models of the kinds {', '.join(LINEAR)} in {file.name!r}, got {kind!r}.")
+    belongs_to = LINEAR[kind](**json.loads(words["options"]))
+    check_parameters(belongs_to)
+    if w.dtype != np.float64 or w.shape != (size, feature_count + belongs_to.intercept):
+        raise ValueError(f"parameters of shape {w.shape}")
+    if isinstance(belongs_to, losses.Loss):
+        return LinearModels(w, belongs_to)
+    fitted = np.empty(size, dtype=object)
+    fitted[:] = [None if np.isnan(row).any() else LinearFit(row) for row in w]
+    return FittedModels(fitted, [belongs_to] * size, None)
 
 
-def _read_fitted(file: Path, trusted: list[str]) -> FittedModels:
-    kept = _load_estimator(file, trusted)
-    fitted = np.empty(len(kept["fitted"]), dtype=object)
-    fitted[:] = [OneClass(model["only"]) if isinstance(model, dict) else model for model in kept["fitted"]]
-    some = next((model for model in fitted if model is not None and not isinstance(model, OneClass)), None)
-    kind = as_local_model(some)
-    return FittedModels(fitted, [kind] * len(fitted), None if kept["classes"] is None else np.array(kept["classes"]))
-
-
-def _dump_estimator(thing: Any, file: Path) -> None:
-    import skops.io  # slow: it looks at every module of scikit-learn
-
-    try:
-        skops.io.dump(thing, file)
-    except Exception as error:  # whatever an estimator of the user's own does not let be written
-        raise InputError(
-            f"Expected models that skops can write, got some that it cannot ({type(error).__name__}: {error}): the run "
-            "cannot be saved with them; use an estimator of scikit-learn, or predict in the same session."
-        ) from error
-
-
-def _load_estimator(file: Path, trusted: list[str]) -> Any:
-    import skops.io
-
-    named = skops.io.get_untrusted_types(file=file)
-    unknown = [kind for kind in named if not kind.startswith(KNOWN) and kind not in trusted]
-    if unknown:
-        raise InputError(
-            f"Expected models of known types in {file.name!r}, got {listing(unknown)}: if you trust where they come "
-            "from, name them with trusted (--trust)."
-        )
-    return skops.io.load(file, trusted=named)
+def _read_fitted(file: Path, size: int, feature_count: int, trusted: Sequence[str]) -> FittedModels:
+    kept = load_estimators(file.read_bytes(), f"the models in {file.name!r}", trusted)
+    widths = {getattr(model, "n_features_in_", feature_count) for model in kept["fitted"]}
+    if len(kept["fitted"]) != size or widths != {feature_count}:
+        raise ValueError(f"{len(kept['fitted'])} models for {widths} features")
+    fitted = np.empty(size, dtype=object)
+    fitted[:] = kept["fitted"]
+    classes = None if kept["classes"] is None else np.array(kept["classes"], dtype=np.float64)
+    stands = DummyRegressor() if classes is None else DummyClassifier()
+    some = next((model for model in fitted if model is not None and not isinstance(model, OneClass)), stands)
+    return FittedModels(fitted, [WRAPPERS[kept["wrapper"]](some)] * size, classes)
 
 
 # ---------------------------------------------------------------------- reading
 
 
-def load(folder: str | Path, *, trusted: tuple[str, ...] | list[str] = ()) -> TableRun:
-    """A run that was saved. Types of models that are not known are refused, unless they are named as trusted."""
+def load(folder: str | Path, *, trusted: Sequence[str] = ()) -> TableRun:
+    """A run that was saved. No code of the folder is run, whoever it comes from.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder of a finished run.
+    trusted : Sequence[str]
+        What else may be used: full names of types of models, such as ``"mine.Ridge"``, or files of your own that define
+        them, such as ``"mine.py"``. A file is run, so name only one that you know.
+
+    Returns
+    -------
+    TableRun
+        The run, which predicts as before.
+
+    Raises
+    ------
+    InputError
+        If the folder is no finished run, is damaged, has another format, or holds types that are not known.
+    """
     folder = Path(folder)
+    trusted = [trusted] if isinstance(trusted, str) else list(trusted)
+    run = load_results(folder)
+    source = code_file(run.settings.model)
+    if source is not None and not trusted:
+        typed = printable(shlex.quote(str(source)))
+        raise InputError(
+            f"Expected a model that kinfolk knows, that of this run comes from {str(source)!r}: read that file, and if "
+            f"you trust it, add --trust {typed} (in Python: trusted=[{str(source)!r}])."
+        )
+    types = trusted_types(trusted)
+    width = len(run.encoder.get_feature_names_out())
+    for kind in KINDS:
+        with _reading(folder, f"the {kind} models"):
+            run.models.kinds[kind] = _read_models(folder / "models" / kind, len(run.nodes), width, types)
+    return run
+
+
+def load_results(folder: Path) -> TableRun:
+    """A run without its models: what it found, to look at."""
     if not folder.is_dir() or not (folder / "metrics.json").is_file():
         state = (
             "is unfinished: run the same command again to finish it"
@@ -250,52 +333,98 @@ def load(folder: str | Path, *, trusted: tuple[str, ...] | list[str] = ()) -> Ta
             else "is no such folder"
         )
         raise InputError(f"Expected the folder of a finished run, {str(folder)!r} {state}.")
+    with _reading(folder, "metrics.json"):
+        metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+        _check_format(metrics.get("format"), folder)
+        parts = _read_metrics(metrics)
+    with _reading(folder, "run.toml"):
+        settings = Settings.from_toml(read_toml(folder / "run.toml")["settings"])
+    with _reading(folder, "nodes.parquet"):
+        nodes = pandas.read_parquet(folder / "nodes.parquet").set_index("node")
+        taken = nodes["model"].to_numpy(dtype=object)
+        if not set(taken) <= set(KINDS) or not set(NODE_COLUMNS) <= set(nodes.columns):
+            raise ValueError("other columns or kinds of models")
+    with _reading(folder, "graph.graphml"):
+        graph, edges, places = _read_graph(folder / "graph.graphml", list(map(str, nodes.index)))
+    with _reading(folder, "path.safetensors"):
+        path = LamPath(**_read_arrays(folder / "path.safetensors")[1], **_tupled(metrics["path"]))
+    with _reading(folder, "encoder.safetensors"):
+        words, arrays = _read_arrays(folder / "models" / "encoder.safetensors")
+        encoder = Encoder.of(json.loads(words["columns"]), arrays)
+        if encoder.columns != set(parts["columns"].features):
+            raise ValueError("other columns than those of the table")
+    with _reading(folder, "history.parquet"):
+        history = pandas.read_parquet(folder / "history.parquet").set_index("round")
+    with _reading(folder, "predictions.parquet"):
+        predictions = pandas.read_parquet(folder / "predictions.parquet")
+    return TableRun(
+        settings=settings,
+        encoder=encoder,
+        graph=graph,
+        places=places,
+        models=NodeModels(parts["target"], {}, taken),
+        nodes=nodes,
+        path=path,
+        edges=edges,
+        history=history,
+        predictions=predictions,
+        **parts,
+    )
+
+
+@contextmanager
+def _reading(folder: Path, what: str) -> Iterator[None]:
+    """Whatever goes wrong with a part of a run becomes one sentence."""
     try:
-        return _read(folder, list(trusted))
-    except (KeyError, TypeError, OSError, json.JSONDecodeError) as error:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # readers of damaged files raise anything
+        brief = printable(f"{type(error).__name__}: {str(error).strip()[:100]}")
         raise InputError(
-            f"Expected a complete run in {str(folder)!r}, something is missing or damaged ({error!r})."
+            f"Expected a complete run in {str(folder)!r}, {what} is missing or damaged ({brief}): fit again, or get "
+            "the folder again."
         ) from error
 
 
-def _read(folder: Path, trusted: list[str]) -> TableRun:
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    settings = Settings.from_toml(read_toml(folder / "run.toml")["settings"])
-    if trusted and ".py:" in settings.model:
-        from_file(settings.model, "the model of this run", [])  # the user's own file, and named as trusted
-    target = Target(**_tupled(metrics["target"]))
-    columns = Columns(**_tupled(metrics["columns"]))
-    nodes = pandas.read_parquet(folder / "nodes.parquet").set_index("node")
-    graph, edges, places = _read_graph(folder / "graph.graphml", list(map(str, nodes.index)))
-    kinds = {kind: _read_models(folder / "models" / kind, kind == "pooled", trusted) for kind in KINDS}
-    along: dict[str, Any] = {**safetensors.numpy.load_file(folder / "path.safetensors"), **_tupled(metrics["path"])}
-    return TableRun(
-        settings=settings,
-        columns=columns,
-        encoder=_load_estimator(folder / "models" / "encoder.skops", trusted),
-        target=target,
-        graph=graph,
-        places=places,
-        models=NodeModels(target, kinds, nodes["model"].to_numpy(dtype=object)),
-        nodes=nodes,
-        leaderboard=pandas.DataFrame(metrics["leaderboard"]).set_index("role"),
-        judgement=Judgement(**metrics["judgement"]),
-        path=LamPath(**along),
-        edges=edges,
-        history=pandas.read_parquet(folder / "history.parquet").set_index("round"),
-        predictions=pandas.read_parquet(folder / "predictions.parquet"),
-        notes=metrics["notes"],
-        about=metrics["about"],
-    )
+def _check_format(found: Any, folder: Path) -> None:
+    if found != FORMAT:
+        raise InputError(
+            f"Expected a run of format {FORMAT}, {str(folder)!r} has format {found!r} of another version of kinfolk: "
+            f"use that version, or fit again with kinfolk fit {printable(shlex.quote(str(folder / 'run.toml')))}."
+        )
+
+
+def _read_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a run that are in metrics.json."""
+    board = pandas.DataFrame(metrics["leaderboard"]).set_index("role")
+    for name in ("error", "helped", "hurt", "seconds", "bytes"):
+        pandas.to_numeric(board[name])
+    return {
+        "target": Target(**_tupled(metrics["target"])),
+        "columns": Columns(**_tupled(metrics["columns"])),
+        "leaderboard": board,
+        "judgement": Judgement(**metrics["judgement"]),
+        "notes": metrics["notes"],
+        "about": metrics["about"],
+    }
 
 
 def _tupled(values: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
+def _read_arrays(file: Path) -> tuple[Mapping[str, str], dict[str, Any]]:
+    """The words and the arrays of a file."""
+    content = file.read_bytes()
+    arrays = safetensors.numpy.load(content)
+    with safetensors.safe_open(file, "numpy") as opened:
+        return opened.metadata() or {}, arrays
+
+
 def _read_graph(file: Path, names: list[str]) -> tuple[Graph, pandas.DataFrame, Any]:
     stored = networkx.read_graphml(file)
-    number = {name: k for k, name in enumerate(names)}
+    number = {_for_xml(name): k for k, name in enumerate(names)}
     rows = [
         (*sorted((number[a], number[b])), value["weight"], value["flow"]) for a, b, value in stored.edges(data=True)
     ]
@@ -303,6 +432,6 @@ def _read_graph(file: Path, names: list[str]) -> tuple[Graph, pandas.DataFrame, 
     graph = Graph(
         len(names), edges[["head", "tail"]].to_numpy(dtype=np.int64).reshape(-1, 2), edges["weight"].to_numpy(), names
     )
-    spots = [(stored.nodes[name].get("latitude"), stored.nodes[name].get("longitude")) for name in names]
+    spots = [(stored.nodes[name].get("latitude"), stored.nodes[name].get("longitude")) for name in number]
     places = None if any(spot[0] is None for spot in spots) else np.array(spots, dtype=np.float64)
     return graph, edges, places

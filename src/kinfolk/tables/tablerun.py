@@ -13,7 +13,7 @@ from kinfolk.checks import InputError, listing
 from kinfolk.network.graph import Graph
 from kinfolk.report.facts import KINDS, on_globe
 from kinfolk.tables.columns import Columns, node_names
-from kinfolk.tables.encoding import encode
+from kinfolk.tables.encoding import Encoder, encode
 from kinfolk.tables.judging import Judgement
 from kinfolk.tables.kin import named_ends, nearest_known
 from kinfolk.tables.nodemodels import NodeModels
@@ -47,7 +47,7 @@ class TableRun:
 
     settings: Settings
     columns: Columns
-    encoder: Any  # a fitted ColumnTransformer
+    encoder: Encoder
     target: Target
     graph: Graph
     places: Floats | None  # (nodes, 2) as the columns of coordinates say
