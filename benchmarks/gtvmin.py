@@ -46,6 +46,7 @@ from kinfolk import (
 )
 from kinfolk.engine.protocol import Turn
 from kinfolk.engine.selection import path
+from kinfolk.engine.session import Session
 from kinfolk.testing import difficult_network
 
 SEED = 100  # not used for tuning
@@ -256,18 +257,43 @@ def scaling(sizes: list[int]) -> Table:
 def _round_cost(size: int) -> tuple[int, float, float, float]:
     """Edges, seconds a round and seconds to copy its variables (medians), and the peak of memory in GB."""
     network = spatial(size)
-    session = InProcess().open(network, GTVMin(lam=0.1))
-    everyone = np.arange(size)
-    session.init(Turn(0, everyone, 0))
+    algorithm, everyone = GTVMin(lam=0.1), np.arange(size)
+    session = Session(network, algorithm, InProcess().open(network, algorithm))
+    session.begin(Turn(0, everyone, 0))
     seconds = []
     for count in range(1, 22):
         began = time.perf_counter()
         session.step(Turn(count, everyone, 0))
         seconds.append(time.perf_counter() - began)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    state = session.states[0]
+    state = session.carrier.save(copy=False)[0].state
     floor = float(np.median([_copy(state.u) + 2 * _copy(state.w) for _ in range(5)]))
     return network.graph.edge_count, float(np.median(seconds)), floor, peak
+
+
+def by_sites(counts: list[int]) -> Table:
+    """What a round costs on the counties when the network is cut into sites."""
+    table = Table(title="A round of GTVMin on 3,107 counties, by the number of sites")
+    for column in ("sites", "ms, everybody present", "ms, half of the nodes present"):
+        table.add_column(column, justify="right")
+    network, algorithm = counties(), GTVMin(WITH_INTERCEPT, lam=0.3)
+    for count in counts:
+        whole, half = (1e3 * _round_seconds(network, algorithm, count, share) for share in (1.0, 0.5))
+        table.add_row(f"{count:,}", f"{whole:.2f}", f"{half:.2f}")
+    return table
+
+
+def _round_seconds(network: Network, algorithm: GTVMin, sites: int, share: float, rounds: int = 15) -> float:
+    """The median of some rounds; who is present differs from round to round."""
+    session, size = Session(network, algorithm, InProcess(sites).open(network, algorithm)), network.graph.node_count
+    session.begin(Turn(0, np.arange(size), 0))
+    seconds = []
+    for count in range(1, rounds + 1):
+        drawn = np.random.default_rng(count).choice(size, round(share * size), replace=False)
+        began = time.perf_counter()
+        session.step(Turn(count, np.sort(drawn), 0))
+        seconds.append(time.perf_counter() - began)
+    return float(np.median(seconds[2:]))
 
 
 PATHS = [
@@ -318,6 +344,7 @@ def main() -> None:
     console.print(compare(cases))
     console.print(rivals(cases))
     console.print(scaling([10_000] if quick else [10_000, 100_000, 1_000_000]))
+    console.print(by_sites([1, 20, 200]))
     console.print(paths(PATHS[:3] if quick else PATHS))
 
 

@@ -1,4 +1,4 @@
-"""Five probes of the interface: if one of these needs a hack, the interface is wrong."""
+"""Probes of the interface: if one of these needs a hack, the interface is wrong."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,23 @@ from sklearn.base import clone
 from sklearn.tree import DecisionTreeRegressor
 
 from kinfolk.algorithms.parametric import ParametricAlgorithm, squares
-from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerEdge, PerNode, Reply, Turn
+from kinfolk.engine.protocol import (
+    Algorithm,
+    Arrays,
+    Coordinated,
+    Inbox,
+    Outbox,
+    PerEdge,
+    PerNode,
+    Reply,
+    Turn,
+)
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.losses import Loss, Squared
 
 
-class Plain(ParametricAlgorithm):
+class Plain(ParametricAlgorithm[Any]):
     """What is not the point of a probe: it measures the loss only."""
 
     loss: Loss = Squared()
@@ -68,7 +79,7 @@ class CommonState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SampledFedAvg(Plain):
+class SampledFedAvg(Plain, Coordinated[Any, Any]):
     """Those present take two gradient steps; the coordinator averages who spoke."""
 
     loss: Loss = Squared()
@@ -83,7 +94,7 @@ class SampledFedAvg(Plain):
             w -= 0.02 * site.local_losses(self.loss).gradient(w)
         return CommonState(w), Outbox(coordinator={"w": w})
 
-    def start(self, turn: Turn, before: None = None) -> None: ...
+    def start(self, problem: Problem, turn: Turn, before: None = None) -> None: ...
 
     def combine(self, memory: None, outbox: Arrays, turn: Turn) -> tuple[None, Reply]:
         return None, Reply(to_all={"w": outbox["w"].mean(axis=0)})
@@ -149,7 +160,7 @@ class Trees:
 
 
 @dataclass(frozen=True)
-class FedRelaxTrees:
+class FedRelaxTrees(Algorithm[TreeState]):
     """Eq (10) of FedRelax with one common public set: the neighbours' labels as one weighted mean label."""
 
     model: Any = DecisionTreeRegressor(max_depth=3, random_state=0)  # noqa: RUF009 - cloned before each fit
@@ -182,7 +193,7 @@ class FedRelaxTrees:
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
         return {"objective": totals["size"], "residual": np.inf}
 
-    def models(self, site: Site, state: TreeState) -> Trees:
+    def models(self, site: Site, state: TreeState, inbox: Inbox) -> Trees:
         return Trees(state.tree)
 
 
@@ -196,7 +207,7 @@ class GameState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TwoLevel(Plain):
+class TwoLevel(Plain, Coordinated[Any, Any]):
     """(10.17) with a quadratic loss below and f = Σ ‖w_i‖² / 2 above; φ is learnt with the exact adjoint of (10.20).
 
     A cycle is ``inner`` rounds for the game, ``inner`` rounds for the adjoint equation, then one update of φ: many
@@ -236,13 +247,99 @@ class TwoLevel(Plain):
         word = rows(a, pull) @ phi.T if adjoint_next else w
         return GameState(w, a, word), Outbox({"word": word}, said)
 
-    def start(self, turn: Turn, before: Any = None) -> Any:
+    def start(self, problem: Problem, turn: Turn, before: Any = None) -> Any:
         return before
 
     def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Any, Reply]:
         gradient = outbox["gradient"].sum(axis=0)
         phi = (np.eye(len(gradient)) if memory is None else memory) - self.upper_step * gradient
         return phi, Reply(to_all={"phi": phi, "gradient": gradient})
+
+
+# ---------------------------------------------------------------------- 6 SCAFFOLD: a control variate at every node
+
+
+class ControlState(NamedTuple):
+    w: PerNode
+    control: PerNode  # c_i
+
+
+@dataclass(frozen=True)
+class Scaffold(Plain, Coordinated[Any, Any]):
+    """SCAFFOLD with sampling (Karimireddy et al. 2020, option II): node i corrects its steps by c − c_i.
+
+    The coordinator knows the number of nodes and where the loss starts: nobody sends its start to tell its shape.
+    """
+
+    loss: Loss = Squared()
+    local_steps: int = 3
+    step_size: float = 0.02
+
+    def init(self, site: Site, turn: Turn) -> tuple[ControlState, Outbox]:
+        w = site.local_losses(self.loss).start
+        return ControlState(w, np.zeros_like(w)), Outbox(coordinator={"present": np.ones(site.node_count)})
+
+    def step(self, site: Site, state: ControlState, inbox: Inbox, turn: Turn) -> tuple[ControlState, Outbox]:
+        common, control = inbox.to_all["w"], inbox.to_all["control"]
+        w = np.tile(common, (site.node_count, 1))
+        for _ in range(self.local_steps):
+            w -= self.step_size * (site.local_losses(self.loss).gradient(w) - state.control + control)
+        new = state.control - control + (common - w) / (self.local_steps * self.step_size)
+        sent = {"moved": w - common, "control": new - state.control}
+        return ControlState(w, new), Outbox(coordinator=sent)
+
+    def start(self, problem: Problem, turn: Turn, before: Any = None) -> Any:
+        w = self.loss.start(problem.feature_count)
+        return w, np.zeros_like(w), problem.graph.node_count
+
+    def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Any, Reply]:
+        w, control, count = memory
+        if "moved" in outbox:
+            w = w + outbox["moved"].mean(axis=0)
+            control = control + outbox["control"].sum(axis=0) / count
+        return (w, control, count), Reply(to_all={"w": w, "control": control})
+
+    def models(self, site: Site, state: ControlState, inbox: Inbox) -> Any:
+        return self.loss.models(np.tile(inbox.to_all["w"], (site.node_count, 1)))
+
+
+# ---------------------------------------------------------------------- 7 an update of several exchanges
+
+
+class PowerState(NamedTuple):
+    w: PerNode
+    v: PerNode  # A^k w so far
+
+
+@dataclass(frozen=True)
+class PowerMean(Plain, Coordinated[Any, Any]):
+    """w <- (1 − t) w + t W^3 (w − t ∇L): three exchanges of neighbours in every update; the coordinator counts them."""
+
+    loss: Loss = Squared()
+    step_size: float = 0.05
+
+    def exchanges(self, round_: int) -> int:
+        return 3
+
+    def init(self, site: Site, turn: Turn) -> tuple[PowerState, Outbox]:
+        w = site.local_losses(self.loss).start
+        return PowerState(w, w.copy()), Outbox({"v": w})
+
+    def step(self, site: Site, state: PowerState, inbox: Inbox, turn: Turn) -> tuple[PowerState, Outbox]:
+        w, v = state
+        v = mixed(site, v, inbox["v"])
+        said = {"drawn": np.array([turn.rng(k, "noise").normal() for k in site.nodes])}
+        if turn.exchange == 2:
+            w = v - self.step_size * site.local_losses(self.loss).gradient(v)
+            v = w
+        return PowerState(w, v), Outbox({"v": v}, said)
+
+    def start(self, problem: Problem, turn: Turn, before: Any = None) -> Any:
+        return 0, 0.0
+
+    def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Any, Reply]:
+        count, total = memory[0] + 1, memory[1] + float(outbox["drawn"].sum())
+        return (count, total), Reply(to_all={"exchanges": np.array(count), "total": np.array(total)})
 
 
 def rows(vectors: Any, matrices: Any) -> Any:

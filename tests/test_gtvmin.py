@@ -398,7 +398,7 @@ def test_certificate_sees_a_wrong_answer():
     network = difficult_network()
     run = fit(network, GTVMin(lam=0.1), stop=PRECISE)
     spoilt = run.state._replace(w=run.state.w + 0.1, w_bar=run.state.w_bar + 0.1)
-    certificate = run.algorithm.certify(network.site, spoilt, run.snapshot.to_all)
+    certificate = run.algorithm.certify(network.site, spoilt, run.snapshot.inbox(network.site.nodes))
     truth = certificate.objective - run.certificate.objective
     assert truth > 1e-3
     assert certificate.bound >= truth

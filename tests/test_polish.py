@@ -20,8 +20,8 @@ from kinfolk import (
     graphs,
 )
 from kinfolk.algorithms.gtvmin import polish as polishing
+from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.polish import polish, polish_fused
-from kinfolk.algorithms.gtvmin.problem import Problem
 from kinfolk.engine.protocol import Outbox
 from kinfolk.engine.selection import path
 from kinfolk.testing import difficult_network
@@ -49,12 +49,12 @@ class Unpolished(GTVMin):
         return None
 
 
-def problem_of(network: Network, algorithm: GTVMin) -> Problem:
+def problem_of(network: Network, algorithm: GTVMin) -> Instance:
     site = network.site
-    return Problem(site, site.local_losses(algorithm.loss), algorithm.coupling, algorithm.lam * site.weights)
+    return Instance(site, site.local_losses(algorithm.loss), algorithm.coupling, algorithm.lam * site.weights)
 
 
-def worst_violation(problem: Problem, w, u) -> float:
+def worst_violation(problem: Instance, w, u) -> float:
     """The largest violation of the optimality conditions: balance of flows, balls, and alignment of flow and change."""
     change = problem.difference(w)
     balance = np.abs(problem.losses.gradient(w) + problem.site.divergence(u)).max()

@@ -1,4 +1,4 @@
-"""The five probes run everywhere, and do what their papers say."""
+"""The probes run everywhere, and do what their papers say."""
 
 import numpy as np
 import pytest
@@ -14,6 +14,8 @@ PROBES = [
     probes.GradientTracking(local_steps=5),
     probes.FedRelaxTrees(),
     probes.TwoLevel(),
+    probes.Scaffold(),
+    probes.PowerMean(),
 ]
 
 
@@ -40,6 +42,37 @@ def test_gradient_tracking_solves_heterogeneous_least_squares_exactly(local_step
     np.testing.assert_allclose(run.models.w, best, atol=1e-12)
     gradient = network.site.local_losses(Squared()).gradient(run.models.w)
     np.testing.assert_allclose(run.state.tracker.mean(axis=0), gradient.mean(axis=0), atol=1e-13)
+
+
+def test_scaffold_finds_the_pooled_model_although_nodes_are_sampled():
+    network = heterogeneous_network()
+    best = fit(network, Pooled()).models.w
+    run = fit(network, probes.Scaffold(), rounds=6000, stop=None, measure_every=6000, participation=0.5)
+    np.testing.assert_allclose(run.models.w, best, atol=1e-9)
+
+
+def test_a_held_out_node_is_scored_with_the_model_of_the_coordinator():
+    network = heterogeneous_network()
+    names = list(network.names)
+    run = fit(network, probes.Scaffold(), rounds=50, stop=None, participation=lambda _: names[:-2])
+    np.testing.assert_array_equal(run.models.w[-1], run.snapshot.to_all["w"])
+    assert np.abs(run.models.w[-1]).max() > 0.01
+    np.testing.assert_array_equal(run.state.w[-1], 0.0)  # its state stayed as it was
+
+
+def test_an_update_of_several_exchanges_counts_once_in_the_history_and_thrice_in_bytes():
+    network = difficult_network()
+    run = fit(network, probes.PowerMean(), rounds=4, stop=None, participation=0.5, seed=3)
+    assert run.history.index.tolist() == [0, 1, 2, 3, 4]
+    assert run.snapshot.to_all["exchanges"] == 12
+    present = round(0.5 * 24)
+    carrying = []
+    for round_ in range(1, 5):
+        active = np.isin(np.arange(24), np.random.default_rng([1, 3, round_]).choice(24, present, replace=False))
+        carrying.append(int((active[network.graph.head] & active[network.graph.tail]).sum()))
+    spoken = present * (8 + 16)  # one number to the coordinator, two back
+    expected = [3 * (2 * edges * 3 * 8 + spoken) for edges in carrying]
+    assert run.history["bytes"].diff().dropna().tolist() == expected
 
 
 def test_sampled_fedavg_averages_only_who_spoke():

@@ -87,7 +87,7 @@ def test_warm_start_goes_on_and_needs_fewer_rounds():
 
 def test_callbacks_see_every_row():
     rows = []
-    fit(difficult_network(), GTVMin(), rounds=3, stop=None, callbacks=[rows.append])
+    fit(difficult_network(), GTVMin(), rounds=3, stop=None, callbacks=[lambda row, _: rows.append(row)])
     assert [row["round"] for row in rows] == [0, 1, 2, 3]
 
 

@@ -297,12 +297,14 @@ def test_a_trusted_class_is_never_called(tmp_path):
 
 
 def test_trust_is_for_what_it_names_and_nothing_else(saved, folder, tmp_path):
-    spoil(folder / "models" / "tailored.skops", node("ObjectNode", "mine.Mine", content=mapping()), tmp_path / "marker")
-    for trusted in ("mine.Other", "mine", "mine.", "mine.Mine2", "other.Mine"):
-        assert "got 'mine.Mine'" in refused("predict", folder, saved / "shops.csv", "--trust", trusted)
-        with pytest.raises(InputError, match=r"got 'mine\.Mine'.*--trust mine\.Mine"):
+    spoil(
+        folder / "models" / "tailored.skops", node("ObjectNode", "unheard.Mine", content=mapping()), tmp_path / "marker"
+    )
+    for trusted in ("unheard.Other", "unheard", "unheard.", "unheard.Mine2", "other.Mine"):
+        assert "got 'unheard.Mine'" in refused("predict", folder, saved / "shops.csv", "--trust", trusted)
+        with pytest.raises(InputError, match=r"got 'unheard\.Mine'.*--trust unheard\.Mine"):
             load(folder, trusted=trusted)
-    assert "cannot import it" in refused("predict", folder, saved / "shops.csv", "--trust", "mine.Mine")
+    assert "cannot import it" in refused("predict", folder, saved / "shops.csv", "--trust", "unheard.Mine")
 
 
 def test_a_trusted_class_is_loaded(monkeypatch):

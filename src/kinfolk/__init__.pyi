@@ -15,12 +15,15 @@ from kinfolk.algorithms.ifca import Redrawn as Redrawn
 from kinfolk.algorithms.ifca import Uniform as Uniform
 from kinfolk.algorithms.local import Local as Local
 from kinfolk.algorithms.pfedme import PFedMe as PFedMe
+from kinfolk.algorithms.resume import resume as resume
 from kinfolk.algorithms.torch_descent import TorchDescent as TorchDescent
 from kinfolk.checks import InputError as InputError
-from kinfolk.engine.fit import Run as Run
 from kinfolk.engine.fit import Tolerance as Tolerance
 from kinfolk.engine.fit import fit as fit
 from kinfolk.engine.in_process import InProcess as InProcess
+from kinfolk.engine.leaving import what_leaves as what_leaves
+from kinfolk.engine.protocol import Algorithm as Algorithm
+from kinfolk.engine.run import Run as Run
 from kinfolk.local_models.discrepancies import CrossEntropy as CrossEntropy
 from kinfolk.local_models.discrepancies import Discrepancy as Discrepancy
 from kinfolk.local_models.discrepancies import SquaredError as SquaredError
@@ -37,6 +40,7 @@ from kinfolk.network import public as public
 from kinfolk.network.data import Data as Data
 from kinfolk.network.graph import Graph as Graph
 from kinfolk.network.network import Network as Network
+from kinfolk.network.problem import Problem as Problem
 from kinfolk.objective.couplings import AbsoluteNorm as AbsoluteNorm
 from kinfolk.objective.couplings import EuclideanNorm as EuclideanNorm
 from kinfolk.objective.couplings import MaximumNorm as MaximumNorm

@@ -73,7 +73,8 @@ class Between:
     def admits(self, value: Any) -> bool:
         """Whether ``value`` lies in the range."""
         above = self.low < value if self.open_low else self.low <= value
-        return above and (value < self.high if self.open_high else value <= self.high)
+        out: bool = above and (value < self.high if self.open_high else value <= self.high)
+        return out
 
     def __str__(self) -> str:
         return f"in {'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"

@@ -10,13 +10,17 @@ Each check raises an AssertionError that says which promise is broken, and retur
 from __future__ import annotations
 
 import copy
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 
-from kinfolk.engine.fit import Run, fit
+from kinfolk.engine.fit import fit
 from kinfolk.engine.in_process import InProcess
+from kinfolk.engine.protocol import Algorithm, Coordinated, Engine, axes_of
+from kinfolk.engine.run import Run
 from kinfolk.network.data import Data
 from kinfolk.network.graph import Graph
 from kinfolk.network.graphs import edgeless
@@ -186,32 +190,52 @@ def _check_declared(coupling: Coupling, v: Floats, sigma: Floats, weights: Float
         assert kind.dual_prox_derivative is Coupling.dual_prox_derivative, unused
 
 
-def check_algorithm(algorithm: Any, network: Network | None = None, *, rounds: int = 12) -> None:
-    """An algorithm keeps the promises that let it run anywhere.
+def check_algorithm(
+    algorithm: Algorithm[Any],
+    network: Network | None = None,
+    *,
+    rounds: int = 12,
+    engine: Callable[[int, float], Engine] = InProcess,
+) -> None:
+    """An algorithm keeps the promises that let it run anywhere; so does an engine.
 
     With everybody present, with half of the nodes, and with lost messages: the same answer and the same history on
-    1 site, 7 sites and one site per node; nothing changes at nodes that are away; data are left alone; 12 rounds
-    are 5 rounds and 7 more, and the run that was gone on from stays as it was; an edgeless network is legal.
+    1 site, 7 sites and one site per node; the state of nodes that are away stays as it is; data are left alone, and so
+    are states and the coordinator's memory, unless the algorithm says that it steps in place; 12 rounds are 5 rounds
+    and 7 more, and the run that was gone on from stays as it was; an edgeless network is legal.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        What is checked.
+    network : Network, optional
+        With test data; by default ``difficult_network()``.
+    rounds : int
+        Length of the runs, more than 5.
+    engine : callable
+        Makes an engine from a number of sites and a share of lost messages.
     """
     network = difficult_network() if network is None else network
     assert network.test is not None, "predictions are compared on test data: pass test= to the network"
     before = copy.deepcopy((network.data.X, network.data.y))
     for participation, lost in ((1.0, 0.0), (0.5, 0.0), (1.0, 0.2), (0.5, 0.2)):
         runs = [
-            _short_run(network, algorithm, rounds, participation, InProcess(sites, lost))
+            _short_run(network, algorithm, rounds, participation, engine(sites, lost))
             for sites in (1, 7, network.graph.node_count)
         ]
         for run in runs[1:]:
             _assert_same(runs[0], run, f"{participation:.0%} present, {lost:.0%} lost")
+    _short_run(network, _watched(algorithm), 3, 0.5, InProcess(3))
+    _short_run(network, _watched(algorithm), 3, 1.0, InProcess())
     assert_array_equal(before[0], network.data.X, "the algorithm changed the data")
     assert_array_equal(before[1], network.data.y, "the algorithm changed the data")
-    _check_absent(network, algorithm)
-    _check_resumed(network, algorithm, rounds)
+    _check_absent(network, algorithm, engine)
+    _check_resumed(network, algorithm, rounds, engine)
     alone = network.with_graph(edgeless(network.graph.node_count, network.names))
-    _short_run(alone, algorithm, 2, 1.0, InProcess())
+    _short_run(alone, algorithm, 2, 1.0, engine(1, 0.0))
 
 
-def _short_run(network: Network, algorithm: Any, rounds: int, participation: Any, engine: InProcess) -> Run:
+def _short_run(network: Network, algorithm: Algorithm[Any], rounds: int, participation: Any, engine: Engine) -> Run:
     return fit(
         network, algorithm, rounds=rounds, stop=None, participation=participation, engine=engine, measure_every=3,
         progress=False,
@@ -228,27 +252,56 @@ def _assert_same(one: Run, other: Run, when: str) -> None:
     assert_allclose(second, first, rtol=AGREEMENT, atol=AGREEMENT * scale, err_msg=f"predictions, {when}")
 
 
-def _check_absent(network: Network, algorithm: Any) -> None:
-    """Nodes that are never present after round 0 end with the models they began with."""
+def _watched(algorithm: Algorithm[Any]) -> Algorithm[Any]:
+    """The same algorithm, which fails if a step changes its state in place without saying so, or combine its memory."""
+    watched = copy.copy(algorithm)
+
+    def step(site: Any, state: Any, inbox: Any, turn: Any) -> Any:
+        before = pickle.dumps([np.asarray(field) for field in state])
+        answer = algorithm.step(site, state, inbox, turn)
+        same = algorithm.steps_in_place or before == pickle.dumps([np.asarray(field) for field in state])
+        assert same, "a step changed the state it was given: copy it, or set steps_in_place = True"
+        return answer
+
+    object.__setattr__(watched, "step", step)
+    if isinstance(algorithm, Coordinated):
+
+        def combine(memory: Any, outbox: Any, turn: Any) -> Any:
+            before = pickle.dumps(memory)
+            answer = algorithm.combine(memory, outbox, turn)
+            assert before == pickle.dumps(memory), "combine changed the memory it was given: return a new one"
+            return answer
+
+        object.__setattr__(watched, "combine", combine)
+    return watched
+
+
+def _check_absent(network: Network, algorithm: Algorithm[Any], engine: Callable[[int, float], Engine]) -> None:
+    """Nodes that are never present after round 0 keep their state."""
     names = list(network.names)
     away = np.arange(0, len(names), 2)
     present = [names[k] for k in range(1, len(names), 2)]
-    began = _short_run(network, algorithm, 0, 1.0, InProcess())
-    ended = _short_run(network, algorithm, 4, lambda _: present, InProcess(3))
-    assert network.test is not None
-    rows = np.isin(network.test.owner, away)
-    X, owner = network.test.X[rows], network.test.owner[rows]
-    assert_array_equal(began.models.predict(X, owner), ended.models.predict(X, owner), "an absent node changed")
+    options: dict[str, Any] = {"stop": None, "engine": engine(3, 0.0), "progress": False}
+    began = fit(network, algorithm, rounds=0, **options)
+    ended = fit(network, algorithm, rounds=4, start=began, participation=lambda _: present, **options)
+    for name, axis in axes_of(began.state).items():
+        if axis == "node":
+            before, after = (getattr(run.state, name)[away] for run in (began, ended))
+            assert_array_equal(before, after, f"the field {name!r} of absent nodes changed")
 
 
-def _check_resumed(network: Network, algorithm: Any, rounds: int) -> None:
-    options: dict[str, Any] = {"stop": None, "participation": 0.5, "measure_every": 1, "progress": False}
-    straight = fit(network, algorithm, rounds=rounds, **options)
-    part = fit(network, algorithm, rounds=5, engine=InProcess(4), **options)
-    before = copy.deepcopy(part.state)
+def _check_resumed(
+    network: Network, algorithm: Algorithm[Any], rounds: int, engine: Callable[[int, float], Engine]
+) -> None:
+    options: dict[str, Any] = {"stop": None, "participation": 0.5, "progress": False}
+    straight = fit(network, algorithm, rounds=rounds, engine=engine(1, 0.0), **options)
+    part = fit(network, algorithm, rounds=5, engine=engine(4, 0.0), **options)
+    before = copy.deepcopy((part.state, part.snapshot.memory))
     for sites in (2, 1):
-        resumed = fit(network, algorithm, rounds=rounds - 5, start=part, engine=InProcess(sites), **options)
+        resumed = fit(network, algorithm, rounds=rounds - 5, start=part, engine=engine(sites, 0.0), **options)
+        assert list(resumed.history.index) == list(straight.history.index), "going on adds rows to the history"
         _assert_same(straight, resumed, "resumed")
-    for name, value in before._asdict().items():
+    for name, value in before[0]._asdict().items():
         if np.asarray(value).dtype.kind != "O":
             assert_array_equal(getattr(part.state, name), value, "going on from a run changed that run")
+    assert pickle.dumps(before[1]) == pickle.dumps(part.snapshot.memory), "going on from a run changed its memory"

@@ -9,7 +9,8 @@ import numpy as np
 
 from kinfolk.algorithms.parametric import ParametricAlgorithm, check_step_size
 from kinfolk.checks import AtLeast, InputError, Positive, listing
-from kinfolk.network.network import Network
+from kinfolk.engine.protocol import Coordinated, M, S, Sent
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.losses import Squared
 from kinfolk.objective.node_loss import NodeLoss
@@ -17,7 +18,7 @@ from kinfolk.typing import Floats, Ints
 
 
 @dataclass(frozen=True)
-class Averaging(ParametricAlgorithm):
+class Averaging(ParametricAlgorithm[S], Coordinated[S, M]):
     """Models learnt by averaging, over nodes, models after some local steps, or gradients.
 
     With L_i = q_i F_i, F_i the mean loss of a node, q_i = 1 (``reduction="mean"``) or m_i (``"sum"``), and 0 without
@@ -32,9 +33,9 @@ class Averaging(ParametricAlgorithm):
     local_steps: Annotated[int, AtLeast(1)] = 1
     step_size: Annotated[float, Positive()] | None = None
 
-    def check(self, network: Network) -> None:
+    def check(self, problem: Problem) -> None:
         """A step size where the curvature of the loss has no bound."""
-        super().check(network)
+        super().check(problem)
         check_step_size(self, self.step_size)
 
     def share(self, site: Site) -> Floats:
@@ -42,10 +43,19 @@ class Averaging(ParametricAlgorithm):
         return site.data.sizes.astype(float) if self.loss.reduction == "sum" else (site.data.sizes > 0).astype(float)
 
     def introduction(self, site: Site) -> dict[str, Floats]:
-        """What the coordinator must know before it starts: where to begin, q_i, and how curved F_i is."""
-        losses, share = site.local_losses(self.loss), self.share(site)
-        bend = losses.smoothness if self.step_size is None else np.zeros(site.node_count)
-        return {"w": losses.start, "share": share, "curvature": bend / np.maximum(share, 1.0)}
+        """What the coordinator must know before round 1: how curved F_i is."""
+        bend = site.local_losses(self.loss).smoothness if self.step_size is None else np.zeros(site.node_count)
+        return {"curvature": bend / np.maximum(self.share(site), 1.0)}
+
+    def work_sent(self, problem: Problem, copies: tuple[int, ...] = ()) -> dict[str, Sent]:
+        """What leaves a node: its work on a model, or several, and what the coordinator needs to average it."""
+        work = "parameters after local steps" if self.average == "models" else "gradient"
+        counted = "number of rows" if self.loss.reduction == "sum" else "whether it has rows"
+        return {
+            "w": Sent(work, (*copies, self.width(problem))),
+            "share": Sent(counted),
+            "curvature": Sent("largest curvature of the loss, once"),
+        }
 
     def local_work(self, site: Site, w: Floats, step: Floats | float) -> Floats:
         """What every node says when it is given w (nodes, parameters); a step may differ from node to node."""
@@ -85,12 +95,12 @@ def cluster_sums(rows: Floats, cluster: Ints, count: int) -> Floats:
     return out
 
 
-def check_clusters(clusters: tuple[int, ...], network: Network) -> None:
+def check_clusters(clusters: tuple[int, ...], problem: Problem) -> None:
     """Refuse known clusters that do not give a number ≥ 0 to every node, or that have no data."""
-    if len(clusters) != network.graph.node_count:
-        raise InputError(f"Expected the cluster of each of {network.graph.node_count} nodes, got {len(clusters)}.")
+    if len(clusters) != problem.graph.node_count:
+        raise InputError(f"Expected the cluster of each of {problem.graph.node_count} nodes, got {len(clusters)}.")
     if not all(isinstance(k, int | np.integer) and k >= 0 for k in clusters):
         raise InputError(f"Expected clusters as whole numbers from 0, got {listing(clusters)}.")
-    empty = np.flatnonzero(np.bincount(clusters, network.data.sizes) == 0)
+    empty = np.flatnonzero(np.bincount(clusters, problem.has_data) == 0)
     if len(empty):
         raise InputError(f"Expected data in every cluster, got none in cluster {empty[0]}: merge it or leave it out.")

@@ -8,23 +8,23 @@ adds them up cluster by cluster and answers the next parameters,
     w_c <- w_c − t (Σ ∇²L_i(w_c))⁺ Σ ∇L_i(w_c)                                                       (1)
 
 with t = 1, halved while the loss of the cluster has not fallen. Nobody is left out: where nodes are away, the
-coordinator waits until each has spoken about the present parameters. One round solves the squared loss exactly (the
-minimiser of least norm). Sums leave a node, not rows; the Hessian of a node with fewer rows than features still
-shows the span of its rows.
+coordinator waits until each with data has spoken about the present parameters. One round solves the squared loss
+exactly (the minimiser of least norm). Sums leave a node, not rows; the Hessian of a node with fewer rows than features
+still shows the span of its rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from kinfolk.algorithms.averaging import check_clusters, cluster_sums
 from kinfolk.algorithms.parametric import ParametricAlgorithm, ratio
-from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Reply, Turn
-from kinfolk.network.network import Network
+from kinfolk.engine.protocol import Arrays, Coordinated, Inbox, Models, Outbox, PerNode, Reply, Sends, Sent, Turn
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.local_losses import solve_symmetric
 from kinfolk.objective.losses import Loss, Squared
@@ -41,7 +41,8 @@ class Memory(NamedTuple):
     """What the coordinator knows of every cluster."""
 
     w: Floats  # (clusters, parameters) parameters that are being tried
-    heard: Bools  # (nodes,) who has spoken about them
+    heard: Bools  # (nodes,) who has spoken about them, or has no data
+    bare: Bools  # (nodes,) who has no data
     sums: dict[str, Floats]  # what was said about them, added up by cluster
     best: Floats  # (clusters, parameters) best parameters so far
     best_loss: Floats  # (clusters,)
@@ -52,7 +53,7 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pooled(ParametricAlgorithm):
+class Pooled(ParametricAlgorithm[State], Coordinated[State, Memory]):
     """One model for all.
 
     >>> from kinfolk import Network, fit, graphs
@@ -71,14 +72,26 @@ class Pooled(ParametricAlgorithm):
     def _cluster_count(self) -> int:
         return 1
 
+    def sends(self, problem: Problem) -> Sends:
+        """The coordinator receives sums over a node's rows, no rows."""
+        width = self.width(problem)
+        return Sends(
+            coordinator={
+                "loss": Sent("loss"),
+                "gradient": Sent("gradient", (width,)),
+                "hessian": Sent("Hessian", (width, width)),
+                "zero": Sent("gradient at zero, once", (width,)),
+            }
+        )
+
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """Start at zero."""
         return self.resume(site, State(np.zeros((site.node_count, site.local_losses(self.loss).width))), turn)
 
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
-        """Say how the local loss looks at the present parameters, and at zero."""
-        said = self._words(site, state.w)
-        return state, Outbox(coordinator={**said, "w": state.w, "zero": site.local_losses(self.loss).gradient_at_zero})
+        """Send how the local loss looks at the present parameters, and at zero."""
+        zero = site.local_losses(self.loss).gradient_at_zero
+        return state, Outbox(coordinator={**self._words(site, state.w), "zero": zero})
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """Take the cluster's new parameters and say how the local loss looks there."""
@@ -89,14 +102,24 @@ class Pooled(ParametricAlgorithm):
         losses = site.local_losses(self.loss)
         return {"loss": losses.value(w), "gradient": losses.gradient(w), "hessian": losses.hessian(w)}
 
-    def start(self, turn: Turn, before: Any = None) -> None:
-        """Nothing is known before the first words."""
+    def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
+        """Every cluster starts at zero; a changed problem goes on from the same parameters."""
+        count, width = self._cluster_count(), self.width(problem)
+        w = np.zeros((count, width)) if before is None else before.w
+        never = np.full(count, np.inf)
+        sums = {
+            "loss": np.zeros(count),
+            "gradient": np.zeros((count, width)),
+            "hessian": np.zeros((count, width, width)),
+        }
+        bare = ~problem.has_data
+        return Memory(w, bare, bare, sums, w, never, np.zeros_like(w), np.ones(count), never, np.zeros(count))
 
-    def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
+    def combine(self, memory: Memory, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
         """Add up by cluster; once every node has spoken about the present parameters, take a Newton step (1)."""
         cluster, count = self._cluster(turn.active), self._cluster_count()
         if "zero" in outbox:
-            memory = _first_memory(outbox, cluster, count)
+            memory = memory._replace(resting=np.linalg.norm(cluster_sums(outbox["zero"], cluster, count), axis=1))
         fresh = ~memory.heard[turn.active]
         sums = {
             name: memory.sums[name] + cluster_sums(outbox[name][fresh], cluster[fresh], count) for name in memory.sums
@@ -106,7 +129,12 @@ class Pooled(ParametricAlgorithm):
         memory = memory._replace(heard=heard, sums=sums)
         if heard.all():
             memory = _advance(memory)
-        return memory, Reply(to_all={"w": memory.w, "residual": memory.residual})
+        return memory, Reply(to_all={"w": memory.w, "best": memory.best, "residual": memory.residual})
+
+    def models(self, site: Site, state: State, inbox: Inbox) -> Models:
+        """The best parameters of its cluster for every node, as the coordinator knows them now."""
+        models: Models = self.loss.models(inbox.to_all["best"][self._cluster(site.nodes)])
+        return models
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Loss, and the relative gradient of the own cluster as the coordinator last said it."""
@@ -131,26 +159,16 @@ class Clustered(Pooled):
 
     clusters: tuple[int, ...] = field(kw_only=True)
 
-    def check(self, network: Network) -> None:
+    def check(self, problem: Problem) -> None:
         """One cluster for every node."""
-        super().check(network)
-        check_clusters(self.clusters, network)
+        super().check(problem)
+        check_clusters(self.clusters, problem)
 
     def _cluster(self, nodes: Ints) -> Ints:
         return np.asarray(self.clusters, dtype=np.int64)[nodes]
 
     def _cluster_count(self) -> int:
         return int(max(self.clusters)) + 1
-
-
-def _first_memory(outbox: Arrays, cluster: Ints, count: int) -> Memory:
-    """All nodes of a cluster start from the same parameters."""
-    w = np.zeros((count, outbox["w"].shape[1]))
-    w[cluster] = outbox["w"]
-    nothing = {name: np.zeros((count, *outbox[name].shape[1:])) for name in ("loss", "gradient", "hessian")}
-    resting = np.linalg.norm(cluster_sums(outbox["zero"], cluster, count), axis=1)
-    nobody, never = np.zeros(len(cluster), dtype=bool), np.full(count, np.inf)
-    return Memory(w, nobody, nothing, w, never, np.zeros_like(w), np.ones(count), never, resting)
 
 
 def _advance(memory: Memory) -> Memory:
@@ -164,7 +182,7 @@ def _advance(memory: Memory) -> Memory:
     length = np.where(better, 1.0, memory.length / 2)
     return memory._replace(
         w=best + length[:, None] * step,
-        heard=np.zeros_like(memory.heard),
+        heard=memory.bare,
         sums={name: np.zeros_like(part) for name, part in memory.sums.items()},
         best=best,
         best_loss=np.where(better, loss, memory.best_loss),

@@ -19,7 +19,8 @@ import numpy as np
 
 from kinfolk.algorithms.parametric import ParametricAlgorithm, ratio, squares
 from kinfolk.checks import AtLeast
-from kinfolk.engine.protocol import Arrays, Inbox
+from kinfolk.engine.protocol import Arrays, Inbox, S, Sends, Sent
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.couplings import Coupling, SquaredNorm
 from kinfolk.objective.losses import Squared
@@ -30,7 +31,7 @@ SHARPNESS = 1e12  # σ at which the prox of the conjugate at σv is a subgradien
 
 
 @dataclass(frozen=True)
-class Descent(ParametricAlgorithm):
+class Descent(ParametricAlgorithm[S]):
     """Tailored models by steps down the slope of the GTV objective. Neighbours hear w, and nothing else.
 
     The residual is the size of the slope against that of the losses at the start; where φ is a norm it does not vanish,
@@ -40,6 +41,10 @@ class Descent(ParametricAlgorithm):
     loss: NodeLoss = Squared()
     coupling: Coupling = SquaredNorm()
     lam: Annotated[float, AtLeast(0)] = 0.1
+
+    def sends(self, problem: Problem) -> Sends:
+        """Neighbours receive the parameters."""
+        return Sends(neighbours={"w": Sent("parameters", (self.width(problem),))})
 
     def origin(self, site: Site) -> Floats:
         """Where the loss says that every node begins."""

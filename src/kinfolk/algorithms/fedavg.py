@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from kinfolk.algorithms.averaging import Averaging, check_clusters
 from kinfolk.algorithms.parametric import relative_change
-from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Reply, Turn
-from kinfolk.network.network import Network
+from kinfolk.engine.protocol import Arrays, Inbox, Models, Outbox, PerNode, Reply, Sends, Turn
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.typing import Floats, Ints
 
@@ -45,7 +45,7 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedAvg(Averaging):
+class FedAvg(Averaging[State, Memory]):
     """One model for all, or for every cluster, by averaging models or gradients.
 
     ``step_size`` None takes 1 / (largest curvature of any F_i), which is safe whoever takes part.
@@ -62,11 +62,15 @@ class FedAvg(Averaging):
 
     clusters: tuple[int, ...] | None = None
 
-    def check(self, network: Network) -> None:
+    def check(self, problem: Problem) -> None:
         """One cluster for every node."""
-        super().check(network)
+        super().check(problem)
         if self.clusters is not None:
-            check_clusters(self.clusters, network)
+            check_clusters(self.clusters, problem)
+
+    def sends(self, problem: Problem) -> Sends:
+        """The coordinator receives models or gradients."""
+        return Sends(coordinator=self.work_sent(problem))
 
     def _cluster(self, nodes: Ints) -> Ints:
         everyone = np.zeros(len(nodes), dtype=np.int64)
@@ -87,19 +91,19 @@ class FedAvg(Averaging):
         said = self.local_work(site, w, inbox.to_all["step"][cluster, None])
         return State(w), Outbox(coordinator={"w": said, "share": self.share(site)})
 
-    def start(self, turn: Turn, before: Memory | None = None) -> Memory | None:
-        """Nothing is known before the first words; a changed problem goes on from the same models."""
-        return before
+    def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
+        """All models where the loss starts; a changed problem goes on from the same models."""
+        count = 1 if self.clusters is None else max(self.clusters) + 1
+        w = np.tile(self.loss.start(problem.feature_count), (count, 1)) if before is None else before.w
+        return Memory(w, np.ones(count), np.inf)
 
-    def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
-        """Average what was said, cluster by cluster; nodes without data do not count."""
-        share, cluster = outbox["share"], self._cluster(turn.active)
+    def combine(self, memory: Memory, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
+        """Average what was sent, cluster by cluster; nodes without data do not count."""
+        cluster = self._cluster(turn.active)
         if "curvature" in outbox:
-            count = int(cluster.max()) + 1
-            w = np.repeat(outbox["w"][:1], count, axis=0) if memory is None else memory.w  # all begin alike
-            memory = Memory(w, self.steps(outbox["curvature"], cluster, count), np.inf)
-        elif share.sum() > 0:
-            w = self.averaged(memory.w, memory.step, outbox["w"], share, cluster)
+            memory = memory._replace(step=self.steps(outbox["curvature"], cluster, len(memory.w)))
+        elif outbox["share"].sum() > 0:
+            w = self.averaged(memory.w, memory.step, outbox["w"], outbox["share"], cluster)
             memory = memory._replace(w=w, change=relative_change(w, memory.w))
         return memory, Reply(to_all={name: np.asarray(value) for name, value in memory._asdict().items()})
 
@@ -111,6 +115,11 @@ class FedAvg(Averaging):
             "change": one * inbox.to_all["change"],
             "nodes": one,
         }
+
+    def models(self, site: Site, state: State, inbox: Inbox) -> Models:
+        """The model of its cluster for every node, as the coordinator has it now."""
+        models: Models = self.loss.models(inbox.to_all["w"][self._cluster(site.nodes)])
+        return models
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
         """Objective Σ L_i, and the relative change of the common model."""

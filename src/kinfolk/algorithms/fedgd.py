@@ -23,7 +23,7 @@ from kinfolk.algorithms.descent import Descent
 from kinfolk.algorithms.parametric import check_step_size
 from kinfolk.checks import Positive
 from kinfolk.engine.protocol import Inbox, Outbox, PerNode, Turn
-from kinfolk.network.network import Network
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.typing import Floats
 
@@ -37,7 +37,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedGD(Descent):
+class FedGD(Descent[State]):
     """Tailored models by gradient descent on the GTV objective.
 
     ``step_size`` replaces all t_i of (2). The residual is the size of the (sub)gradient against that of the losses at
@@ -54,9 +54,9 @@ class FedGD(Descent):
 
     needs_slope: ClassVar[bool] = True
 
-    def check(self, network: Network) -> None:
+    def check(self, problem: Problem) -> None:
         """A step size where the curvature of the loss has no bound."""
-        super().check(network)
+        super().check(problem)
         check_step_size(self, self.step_size)
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:

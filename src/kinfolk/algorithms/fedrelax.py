@@ -24,7 +24,7 @@ cross-entropy there is ``SymmetricCrossEntropy()`` besides.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
@@ -34,13 +34,13 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.algorithms.parametric import ratio
 from kinfolk.checks import AtLeast, InputError, LearningError, listing
-from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Turn
+from kinfolk.engine.protocol import Algorithm, Arrays, Inbox, Outbox, PerNode, Sends, Sent, Turn
 from kinfolk.local_models.discrepancies import CrossEntropy, Discrepancy, SquaredError
 from kinfolk.local_models.estimators import as_local_model
 from kinfolk.local_models.fitted import FittedModels
 from kinfolk.local_models.weighted_rows import LocalModel, TrainingSets, WeightedRows
 from kinfolk.network.data import rows_of
-from kinfolk.network.network import Network
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.typing import Bools, Floats, Ints
 
@@ -56,7 +56,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedRelax:
+class FedRelax(Algorithm[State]):
     """Tailored models of any kind, by exchanging predictions on public points.
 
     Parameters
@@ -92,23 +92,23 @@ class FedRelax:
 
     # ------------------------------------------------------------------ before round 1
 
-    def check(self, network: Network) -> None:
+    def check(self, problem: Problem) -> None:
         """Public points, a model for every node that can weigh rows, and one kind of answer."""
-        if network.public is None:
+        if problem.public is None:
             raise InputError(
                 "Expected public points on which neighbours compare predictions, got none: for instance "
                 "network.with_public(kinfolk.public.like_the_data(network))."
             )
         if isinstance(self.model, Mapping):
-            missing = [name for name in network.names if name not in self.model]
+            missing = [name for name in problem.names if name not in self.model]
             if missing:
                 raise InputError(f"Expected a model for every node, got none for {listing(missing)}.")
-        kinds = self._kinds(network.site)
+        kinds = self._kinds_of(problem.names)
         for kind in {id(kind): kind for kind in kinds}.values():
             kind.check()
         if len({kind.classifies for kind in kinds}) > 1:
             raise InputError("Expected either regressors or classifiers at all nodes, got both.")
-        if kinds[0].classifies and network.classes is None:
+        if kinds[0].classifies and problem.classes is None:
             raise InputError("Expected whole numbers as labels for classifiers, got others: encode the classes.")
         self._check_discrepancy(kinds)
 
@@ -128,28 +128,43 @@ class FedRelax:
         usual = CrossEntropy() if kinds[0].classifies else SquaredError()
         return usual if self.discrepancy is None else self.discrepancy
 
-    def remarks(self, network: Network) -> list[str]:
+    def sends(self, problem: Problem) -> Sends | None:
+        """Neighbours receive predictions on public points."""
+        if problem.public is None:
+            return None
+        classifies = self._kinds_of(problem.names[:1])[0].classifies and problem.classes is not None
+        classes = (len(problem.classes),) if classifies and problem.classes is not None else ()
+        points = problem.public.points.shape[-2]
+        return Sends(neighbours={"said": Sent("predictions on public points", (points, *classes))})
+
+    def remarks(self, problem: Problem) -> list[str]:
         """Which points were used, whether their labels were merged, and what the models have to say."""
-        kinds = self._kinds(network.site)
+        kinds = self._kinds_of(problem.names)
         different = {id(kind): kind for kind in kinds}.values()
-        common = network.public is not None and not network.public.per_node
+        common = problem.public is not None and not problem.public.per_node
         merging = sum(kind.merges for kind in kinds) if common and self._discrepancy(kinds).merges else 0
         return [
-            f"Neighbours compared predictions on {network.public}.",
+            f"Neighbours compared predictions on {problem.public}.",
             f"Labels of a common point were merged into one weighted row at {merging} of {len(kinds)} nodes.",
-            *(note for kind in different if hasattr(kind, "remarks") for note in kind.remarks(network)),
+            *(note for kind in different for note in kind.remarks(problem)),
         ]
 
     def _kinds(self, site: Site) -> list[LocalModel]:
-        """The model of every own node; nodes with the same estimator share one."""
+        """The model of every own node, made once."""
         if self._for_all is not None:
             return [self._for_all] * site.node_count
+        if isinstance(self.model, Mapping):
+            return self._kinds_of(site.names)
+        made: list[LocalModel] = site.kept(("models", self.model), lambda: self._kinds_of(site.names))
+        return made
+
+    def _kinds_of(self, names: Sequence[Hashable]) -> list[LocalModel]:
+        """The models of some nodes; nodes with the same estimator share one."""
+        if self._for_all is not None:
+            return [self._for_all] * len(names)
         known: dict[int, LocalModel] = {}
         given: Any = self.model
-        if isinstance(given, Mapping):
-            models = [given[name] for name in site.names]
-        else:
-            models = site.kept(("models", given), lambda: [given(name) for name in site.names])
+        models = [given[name] if isinstance(given, Mapping) else given(name) for name in names]
         for model in models:
             if id(model) not in known:
                 known[id(model)] = as_local_model(model)
@@ -225,7 +240,8 @@ class FedRelax:
         if not kinds[0].classifies:
             return site.data.y
         assert site.classes is not None
-        return (site.data.y[:, None] == site.classes).astype(np.float64)
+        out: Floats = (site.data.y[:, None] == site.classes).astype(np.float64)
+        return out
 
     def _recalled(self, site: Site, state: State, kinds: list[LocalModel], turn: Turn) -> list[WeightedRows | None]:
         """(20): random points with the labels that a node would have given them before; each counts 1."""
@@ -286,7 +302,8 @@ class FedRelax:
         """What node i says of its neighbours' points: (neighbours, points, ...)."""
         assert site.public is not None
         if site.public.ndim == 2:
-            return state.said[i][None]
+            out: Floats = state.said[i][None]
+            return out
         theirs = site.public[neighbours]
         said = kind.predict_nodes([state.fitted[i]], [theirs.reshape(-1, theirs.shape[2])], site.classes)[0]
         return said.reshape(*theirs.shape[:2], *said.shape[1:])
@@ -300,7 +317,7 @@ class FedRelax:
             "disagreement": totals["disagreement"],
         }
 
-    def models(self, site: Site, state: State) -> FittedModels:
+    def models(self, site: Site, state: State, inbox: Inbox) -> FittedModels:
         """The fitted models."""
         kinds = self._kinds(site)
         return FittedModels(state.fitted, kinds, site.classes if kinds[0].classifies else None)
@@ -339,7 +356,8 @@ def _has_model(state: State) -> Bools:
 
 def _mean_per_node(values: Floats) -> Floats:
     """The mean of each node's numbers."""
-    return values.reshape(len(values), math.prod(values.shape[1:])).mean(axis=1)
+    out: Floats = values.reshape(len(values), math.prod(values.shape[1:])).mean(axis=1)
+    return out
 
 
 def _own_loss(state: State, kinds: list[LocalModel], sets: TrainingSets) -> Floats:

@@ -17,14 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from kinfolk.algorithms.averaging import Averaging
 from kinfolk.algorithms.parametric import relative_change
 from kinfolk.checks import AtLeast, InputError
-from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Reply, Turn
+from kinfolk.engine.protocol import Arrays, Inbox, Models, Outbox, PerNode, Reply, Sends, Sent, Turn
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.node_loss import NodeLoss
 from kinfolk.typing import Floats, Ints
@@ -105,7 +106,7 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class IFCA(Averaging):
+class IFCA(Averaging[State, Memory]):
     """One model for each of ``model_count`` clusters, which the nodes find by picking the model that fits best.
 
     Parameters
@@ -128,10 +129,17 @@ class IFCA(Averaging):
     initial: Uniform | OneOf | Given | Redrawn = field(kw_only=True)
     starts: Annotated[int, AtLeast(1)] = 1
 
+    def sends(self, problem: Problem) -> Sends:
+        """The coordinator receives models or gradients, what a node picked, and its loss there."""
+        picked = {
+            "picked": Sent("which model it picked", (self.starts,), "int64"),
+            "loss": Sent("loss", (self.starts,)),
+        }
+        return Sends(coordinator={**self.work_sent(problem, (self.starts,)), **picked})
+
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """No model yet; the coordinator learns how curved the losses are."""
-        said = self.introduction(site)
-        return State(said["w"]), Outbox(coordinator=said)
+        return State(site.local_losses(self.loss).start), Outbox(coordinator=self.introduction(site))
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """Pick (1), and work on what was picked, in every start."""
@@ -150,13 +158,17 @@ class IFCA(Averaging):
         loss = np.stack(values, axis=1).reshape(site.node_count, *models.shape[:2])
         return loss.argmin(axis=2), loss.min(axis=2)
 
-    def start(self, turn: Turn, before: Memory | None = None) -> None:
-        """Nothing is known before the first words."""
+    def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
+        """K models for every start."""
+        shape = (self.starts, self.model_count, self.width(problem))
+        w = self.initial.draw(np.random.default_rng([INITIAL, turn.seed]), shape, self.loss)
+        return Memory(w, 1.0, np.zeros((problem.graph.node_count, self.starts)), np.inf)
 
-    def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
-        """Average by model what its pickers said (2), in every start."""
-        if memory is None:
-            memory = self._first(outbox, turn)
+    def combine(self, memory: Memory, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
+        """Average by model what its pickers sent (2), in every start."""
+        if "curvature" in outbox:  # a step size that is safe whoever picks what
+            steepest = float(outbox["curvature"].max())
+            memory = memory._replace(step=self.step_size or (1.0 / steepest if steepest > 0 else 1.0))
         else:
             loss = memory.loss.copy()
             loss[turn.active] = outbox["loss"]
@@ -171,15 +183,6 @@ class IFCA(Averaging):
         said = {"w": memory.w, "step": memory.step, "leader": memory.leader, "change": memory.change}
         return memory, Reply(to_all={name: np.asarray(value) for name, value in said.items()})
 
-    def _first(self, outbox: Arrays, turn: Turn) -> Memory:
-        """K models for every start, and a step size that is safe whoever picks what."""
-        count, width = outbox["w"].shape
-        rng = np.random.default_rng([INITIAL, turn.seed])
-        w = self.initial.draw(rng, (self.starts, self.model_count, width), self.loss)
-        steepest = float(outbox["curvature"].max())
-        step = self.step_size or (1.0 / steepest if steepest > 0 else 1.0)
-        return Memory(w, step, np.zeros((count, self.starts)), np.inf)
-
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Loss of the model picked last, and how far the coordinator has moved the models since."""
         one = np.ones(site.node_count)
@@ -188,6 +191,14 @@ class IFCA(Averaging):
             "change": one * inbox.to_all["change"],
             "nodes": one,
         }
+
+    def models(self, site: Site, state: State, inbox: Inbox) -> Models:
+        """The model that fits each node best, of those that the coordinator has now; as picked last without data."""
+        models = inbox.to_all["w"][int(inbox.to_all["leader"])]
+        picked, _ = self._pick(site, models[None])
+        fits = np.where((site.data.sizes > 0)[:, None], models[picked[:, 0]], state.w)
+        found: Models = self.loss.models(fits)
+        return found
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
         """Objective Σ L_i, and the relative change of the models."""

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kinfolk.algorithms.parametric import ParametricAlgorithm, gradient_measure, gradient_summary
-from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Turn
+from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Sends, Turn
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.losses import Squared
 from kinfolk.objective.node_loss import NodeLoss
@@ -27,7 +28,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Local(ParametricAlgorithm):
+class Local(ParametricAlgorithm[State]):
     """Every node learns from its own data only; of several minimisers, the squared loss takes the smallest.
 
     >>> from kinfolk import Network, fit, graphs
@@ -37,6 +38,10 @@ class Local(ParametricAlgorithm):
     """
 
     loss: NodeLoss = Squared()
+
+    def sends(self, problem: Problem) -> Sends:
+        """Nothing leaves a node."""
+        return Sends()
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """w_i <- argmin L_i."""

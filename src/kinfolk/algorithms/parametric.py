@@ -8,51 +8,59 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kinfolk.checks import InputError
-from kinfolk.engine.protocol import Arrays, Models
-from kinfolk.network.network import Network
+from kinfolk.engine.protocol import Algorithm, Arrays, Inbox, Models, S
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.node_loss import NodeLoss
 from kinfolk.typing import Floats
 
 
-class ParametricAlgorithm:
-    """For programs with a ``loss`` and a state with parameters ``w`` (nodes, parameters)."""
+class ParametricAlgorithm(Algorithm[S]):
+    """For algorithms with a ``loss`` and a state with parameters ``w`` (nodes, parameters)."""
 
     loss: NodeLoss
     needs_slope: ClassVar[bool] = False  # whether the loss must be smooth
 
-    def check(self, network: Network) -> None:
-        """Refuse a loss that the program cannot work with, and labels outside the range of the loss."""
+    def check(self, problem: Problem) -> None:
+        """Refuse a loss that the algorithm cannot work with."""
         if self.needs_slope and not self.loss.smooth:
             raise InputError(
                 f"Expected a smooth loss for {type(self).__name__}, got {type(self.loss).__name__}: use GTVMin "
                 "(a large lam gives one model per component), Local, or a smooth loss such as Huber with a small delta."
             )
-        self.loss.check_data(network.data)
-        if network.test is not None:
-            self.loss.check_data(network.test)
 
-    def models(self, site: Site, state: Any) -> Models:
+    def check_data(self, site: Site) -> None:
+        """Refuse labels outside the range of the loss."""
+        self.loss.check_data(site.data)
+        if site.test is not None:
+            self.loss.check_data(site.test)
+
+    def models(self, site: Site, state: Any, inbox: Inbox) -> Models:
         """The parameters as models."""
-        return self.loss.models(state.w)
+        models: Models = self.loss.models(state.w)
+        return models
+
+    def width(self, problem: Problem) -> int:
+        """Number of parameters of a node's model."""
+        return self.loss.width(problem.feature_count)
 
 
-def check_step_size(program: ParametricAlgorithm, step_size: float | None) -> None:
+def check_step_size(algorithm: ParametricAlgorithm[Any], step_size: float | None) -> None:
     """A step size where the curvature of the loss has no bound from which one follows."""
-    if step_size is None and not np.isfinite(program.loss.most_curvature):
+    if step_size is None and not np.isfinite(algorithm.loss.most_curvature):
         raise InputError(
-            f"The 'step_size' parameter of {type(program).__name__} must be a number > 0 for "
-            f"{type(program.loss).__name__}, whose curvature has no bound. Got None instead."
+            f"The 'step_size' parameter of {type(algorithm).__name__} must be a number > 0 for "
+            f"{type(algorithm.loss).__name__}, whose curvature has no bound. Got None instead."
         )
 
 
 def squares(values: Floats) -> Floats:
     """‖v_i‖² of every row."""
-    return np.einsum("ij,ij->i", values, values)
+    return np.asarray(np.einsum("ij,ij->i", values, values))
 
 
 def gradient_measure(site: Site, loss: NodeLoss, w: Floats) -> Arrays:
-    """Loss and squared gradients per node, for programs that minimise a sum of local losses."""
+    """Loss and squared gradients per node, for algorithms that minimise a sum of local losses."""
     losses = site.local_losses(loss)
     return {
         "loss": losses.value(w),
@@ -62,7 +70,7 @@ def gradient_measure(site: Site, loss: NodeLoss, w: Floats) -> Arrays:
 
 
 def ratio(part: float, whole: float) -> float:
-    """part / whole; nothing is nothing, whatever the whole, and NaN stays NaN.
+    """part / whole, with 0 / 0 = 0; NaN propagates.
 
     >>> ratio(0.0, 0.0), ratio(1.0, 4.0), ratio(1.0, 0.0)
     (0.0, 0.25, inf)
@@ -78,5 +86,5 @@ def gradient_summary(totals: Mapping[str, float]) -> dict[str, float]:
 
 
 def relative_change(new: Floats, old: Floats) -> float:
-    """‖new − old‖ / ‖new‖: the residual of programs that only know how far they have moved."""
+    """‖new − old‖ / ‖new‖: the residual of algorithms that only know how far they have moved."""
     return ratio(float(np.linalg.norm(new - old)), float(np.linalg.norm(new)))

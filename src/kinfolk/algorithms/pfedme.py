@@ -21,13 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from kinfolk.algorithms.parametric import ParametricAlgorithm, relative_change, squares
 from kinfolk.checks import AtLeast, Positive
-from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerNode, Reply, Turn
+from kinfolk.engine.protocol import Arrays, Coordinated, Inbox, Models, Outbox, PerNode, Reply, Sends, Sent, Turn
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.losses import Squared
 from kinfolk.objective.node_loss import NodeLoss
@@ -39,6 +40,7 @@ class State(NamedTuple):
 
     w: PerNode  # (nodes, parameters) θ_i
     common: PerNode  # (nodes, parameters)
+    took_part: PerNode  # (nodes,) whether there is a θ_i yet
 
 
 class Memory(NamedTuple):
@@ -49,7 +51,7 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PFedMe(ParametricAlgorithm):
+class PFedMe(ParametricAlgorithm[State], Coordinated[State, Memory]):
     """Tailored models near a common one; nodes without data get the common one.
 
     Parameters
@@ -74,14 +76,19 @@ class PFedMe(ParametricAlgorithm):
     step_size: Annotated[float, Positive()] | None = None
     mixing: Annotated[float, Positive()] = 1.0
 
+    def sends(self, problem: Problem) -> Sends:
+        """The coordinator receives w_i."""
+        w = Sent("parameters after local rounds", (self.width(problem),))
+        return Sends(coordinator={"w": w, "share": Sent("whether it has rows")})
+
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """Start where the loss says."""
         start = site.local_losses(self.loss).start
-        return self.resume(site, State(start, start.copy()), turn)
+        return self.resume(site, State(start, start.copy(), np.zeros(site.node_count, dtype=bool)), turn)
 
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
-        """Go on from a state; the coordinator hears where to begin."""
-        return state, Outbox(coordinator={"start": state.common})
+        """Go on from a state."""
+        return state, Outbox(coordinator={"share": site.local_losses(self.loss).has_data.astype(np.float64)})
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1) and (2), R times."""
@@ -92,21 +99,27 @@ class PFedMe(ParametricAlgorithm):
         for _ in range(self.local_rounds):
             theta = losses.prox(w, tau, theta)  # (1)
             w -= pull * (w - theta)  # (2)
-        return State(theta, common), Outbox(coordinator={"w": w, "share": losses.has_data.astype(np.float64)})
+        present = np.ones(site.node_count, dtype=bool)
+        return State(theta, common, present), Outbox(coordinator={"w": w, "share": losses.has_data.astype(np.float64)})
 
-    def start(self, turn: Turn, before: Memory | None = None) -> Memory | None:
-        """Nothing is known before the first words; a changed problem goes on from the same common model."""
-        return before
+    def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
+        """The common model where the loss starts; a changed problem goes on from the same one."""
+        return Memory(self.loss.start(problem.feature_count) if before is None else before.w, np.inf)
 
-    def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
+    def combine(self, memory: Memory, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
         """Mix what was said into the common model (3); nodes without data do not count."""
-        if "start" in outbox:
-            memory = Memory(outbox["start"][0] if memory is None else memory.w, np.inf)
-        elif outbox["share"].sum() > 0:
+        if "w" in outbox and outbox["share"].sum() > 0:
             mean = (outbox["share"][:, None] * outbox["w"]).sum(axis=0) / outbox["share"].sum()
             w = (1.0 - self.mixing) * memory.w + self.mixing * mean  # (3)
             memory = Memory(w, relative_change(w, memory.w))
         return memory, Reply(to_all={"w": memory.w, "change": np.asarray(memory.change)})
+
+    def models(self, site: Site, state: State, inbox: Inbox) -> Models:
+        """θ_i; the common model at nodes that have not taken part yet."""
+        theta: Floats = state.w
+        common: Floats = inbox.to_all["w"]
+        models: Models = self.loss.models(np.where(state.took_part[:, None], theta, common))
+        return models
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """L_i(θ_i), the distance to the common model last heard, and how far that has moved since."""

@@ -29,7 +29,7 @@ import numpy as np
 from kinfolk.algorithms.descent import Descent
 from kinfolk.checks import InputError, Positive
 from kinfolk.engine.protocol import Inbox, Outbox, PerNode, Turn
-from kinfolk.network.network import Network
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.typing import Floats
 
@@ -45,7 +45,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TorchDescent(Descent):
+class TorchDescent(Descent[State]):
     """Tailored models by an optimiser of torch on the GTV objective; needs ``pip install "kinfolk[torch]"``.
 
     Parameters
@@ -68,9 +68,9 @@ class TorchDescent(Descent):
     step_size: Annotated[float, Positive()] = 0.01
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def check(self, network: Network) -> None:
+    def check(self, problem: Problem) -> None:
         """Labels that the loss admits, and an optimiser that moves every node by itself."""
-        super().check(network)
+        super().check(problem)
         if not isinstance(self.options, Mapping) or "lr" in self.options:
             raise InputError(
                 "The 'options' parameter of TorchDescent must be a mapping without 'lr', which is step_size. "
@@ -180,14 +180,16 @@ class Stepper:
         for slope in slopes:
             tensor.grad = torch.tensor(slope)
             optimiser.step()
-        return tensor.detach().numpy()
+        out: Floats = tensor.detach().numpy()
+        return out
 
     def _own_steps(self, slopes: Floats) -> Floats:
         """The same by states."""
         state = self.first(np.ones(slopes.shape[1:]))
         for slope in slopes:
             state = self.advanced(state, slope)
-        return state.w
+        out: Floats = state.w
+        return out
 
 
 def _torch() -> Any:

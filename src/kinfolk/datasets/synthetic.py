@@ -196,4 +196,5 @@ def rounded_shares(shares: Floats, total: int) -> Ints:
     counts = np.floor(exact).astype(np.int64)
     missing = total - counts.sum(axis=1, keepdims=True)
     rank = np.argsort(np.argsort(counts - exact, axis=1, kind="stable"), axis=1)
-    return counts + (rank < missing)
+    out: Ints = counts + (rank < missing)
+    return out

@@ -1,48 +1,68 @@
-"""What an algorithm is: a node program over a site, written once and run anywhere.
+"""The contract: what an algorithm is, what an engine is, and what travels between them.
 
-A program keeps a state, hears what the neighbours (or the coordinator) said, computes, and says something. The
-state is a NamedTuple whose fields say which axis they have, so that participation and re-partition are generic::
+An algorithm keeps a state, receives what the neighbours (or the coordinator) sent, computes, and sends something. It is
+written once, for a site, and runs anywhere. The state is a NamedTuple whose fields say which axis they have, so that
+participation, re-partition and checkpoints are generic::
 
     class State(NamedTuple):
         w: PerNode          # (nodes, features)
         u: PerEdge          # (edges, features), a copy at either end
-        clock: Shared       # the same everywhere
+
+An engine opens a carrier, and a carrier exchanges messages with the workers of the sites; nothing more is asked of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, Protocol, TypeVar, get_type_hints, runtime_checkable
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, get_type_hints
 
 import numpy as np
 
+from kinfolk.checks import InputError, listing
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
-from kinfolk.typing import Ints
+from kinfolk.typing import Bools, Ints
 
 PerNode = Annotated[Any, "node"]
 PerEdge = Annotated[Any, "edge"]
-Shared = Annotated[Any, "shared"]
 
 Arrays = Mapping[str, Any]  # name -> array
+SiteId = int
+
+
+# ---------------------------------------------------------------------- what an algorithm sees and sends
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One round: its number, who takes part, and randomness keyed by (seed, node, round)."""
+    """One exchange of one round: their numbers, who takes part, and randomness keyed by (seed, node, round)."""
 
     round: int
     active: Ints  # numbers of the nodes that take part
     seed: int
+    exchange: int = 0  # within the round
 
-    def rng(self, node: int) -> np.random.Generator:
-        """A generator for one node in this round: the same on every engine and any number of sites."""
-        return np.random.default_rng([0, self.seed, int(node), self.round])
+    def rng(self, node: int, name: str = "") -> np.random.Generator:
+        """A generator for one node in this round: the same on every engine and any number of sites.
+
+        Two draws of the same node that must not be alike have different names.
+
+        >>> turn = Turn(round=3, active=np.arange(2), seed=0)
+        >>> turn.rng(1).random() == turn.rng(1).random(), turn.rng(1).random() == turn.rng(1, "batch").random()
+        (True, False)
+        """
+        key = [0, self.seed, int(node), self.round]
+        if self.exchange or name:
+            key += [self.exchange, *name.encode()]
+        return np.random.default_rng(key)
 
 
 @dataclass(frozen=True)
 class Outbox:
-    """What the nodes of a site say: arrays with the node axis first, to the neighbours and to the coordinator."""
+    """What the nodes of a site send: arrays with the node axis first, to the neighbours and to the coordinator."""
 
     neighbours: Arrays = field(default_factory=dict)
     coordinator: Arrays = field(default_factory=dict)
@@ -56,9 +76,23 @@ class Reply:
     to_each: Arrays = field(default_factory=dict)
 
 
+class Received(dict[str, Any]):
+    """Arrays by name; a name that nobody has sent gets a sentence."""
+
+    def __init__(self, arrays: Arrays, sender: str) -> None:
+        super().__init__(arrays)
+        self.sender = sender
+
+    def __missing__(self, name: str) -> Any:
+        raise InputError(
+            f"Expected {self.sender} to send {name!r}, it sends {listing(self) if self else 'nothing'}: "
+            "put it into the Outbox or the Reply of the step before."
+        )
+
+
 @dataclass(frozen=True)
 class Inbox:
-    """What the nodes of a site hear. ``inbox["w"]`` holds one row per neighbour elsewhere (``site.outside``)."""
+    """What the nodes of a site receive. ``inbox["w"]`` holds one row per neighbour elsewhere (``site.outside``)."""
 
     neighbours: Arrays
     to_all: Arrays
@@ -78,61 +112,249 @@ class Models(Protocol):
         """The error of every row: squared error, or 1 for a wrong class."""
 
 
+@dataclass(frozen=True)
+class Sent:
+    """One array that leaves a node: what it is, and the shape and type of a node's part of it."""
+
+    content: str  # in the field's nouns: "parameters", "gradient", "predictions on public points"
+    shape: tuple[int, ...] = ()
+    dtype: str = "float64"
+
+    @property
+    def largest_bytes(self) -> int:
+        """The most bytes that it takes for a node.
+
+        >>> Sent("parameters", (10,)).largest_bytes
+        80
+        """
+        return math.prod(self.shape) * self.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one number."""
+        return np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Sends:
+    """All that may leave a node: by name, to its neighbours and to the coordinator."""
+
+    neighbours: Mapping[str, Sent] = field(default_factory=dict)
+    coordinator: Mapping[str, Sent] = field(default_factory=dict)
+
+
+# ---------------------------------------------------------------------- an algorithm
+
 S = TypeVar("S")
+M = TypeVar("M")
 
 
-class Algorithm(Protocol, Generic[S]):
-    """A frozen dataclass of hyper-parameters with these functions; see below for what is optional.
+class Algorithm(ABC, Generic[S]):
+    """A frozen dataclass of hyper-parameters with these functions; five are needed, the others have defaults.
 
-    ``init`` is round 0: every node is present, and what it says is heard in round 1. A step may overwrite its
-    own state. ``measure`` gives scalars per node; they are added up in node order and handed to ``summary``,
-    whose ``residual`` is what the stop rule looks at.
-
-    Optional: ``start`` and ``combine`` (see ``Coordinated``); ``check(network)`` refuses what cannot work;
-    ``resume(site, state, turn)`` is round 0 from the state of a run with other hyper-parameters (without it such a
-    run starts cold); ``certify(site, state, reply)`` proves how good the answer is; ``remarks(network)`` says what
-    to know about it; ``extrapolate(site, past)`` guesses its state from those for other values of λ, [(λ, state)].
-
-    Optional, where one process sees the whole network: ``finish(site, state, reply, effort)`` proposes a better state
-    and what would be said with it, at the cost of about ``effort`` rounds, or None; it leaves ``state`` alone, and
-    ``fit`` keeps the proposal only if the residual falls. ``complete(site, models)`` fills gaps in the models.
+    ``init`` is round 0: every node is present, and what it sends is received in round 1. ``measure`` gives scalars per
+    node; they are added up in node order and handed to ``summary``, whose ``residual`` the stop rule looks at.
     """
 
+    steps_in_place: ClassVar[bool] = False  # whether ``step`` overwrites the arrays of the state it is given
+
+    @abstractmethod
     def init(self, site: Site, turn: Turn) -> tuple[S, Outbox]:
-        """The first state of every own node, and what it says."""
+        """The first state of every own node, and what it sends."""
 
+    @abstractmethod
     def step(self, site: Site, state: S, inbox: Inbox, turn: Turn) -> tuple[S, Outbox]:
-        """One round: hear, compute, say."""
+        """One exchange: receive, compute, send."""
 
+    @abstractmethod
     def measure(self, site: Site, state: S, inbox: Inbox) -> Arrays:
         """Scalars per own node whose sums over the network say how far the run is."""
 
+    @abstractmethod
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
-        """The history's columns from the sums of ``measure``; ``residual`` must vanish at the solution."""
+        """The history's columns from the sums of ``measure``: ``objective``, ``residual``, and others.
 
-    def models(self, site: Site, state: S) -> Models:
-        """The models of the own nodes."""
+        ``residual`` must vanish at the solution.
+        """
+
+    @abstractmethod
+    def models(self, site: Site, state: S, inbox: Inbox) -> Models:
+        """The models of the own nodes; the inbox has the coordinator's last reply."""
+
+    def sends(self, problem: Problem) -> Sends | None:
+        """All that may leave a node; None: unknown. What an outbox holds is compared with it."""
+        return None
+
+    def check(self, problem: Problem) -> None:
+        """Refuse a problem that cannot be solved, with a sentence; the rows are not here."""
+
+    def check_data(self, site: Site) -> None:
+        """Refuse rows that cannot be learnt from, with a sentence, where they are."""
+
+    def remarks(self, problem: Problem) -> list[str]:
+        """What a user should know before trusting the answer."""
+        return []
+
+    def exchanges(self, round_: int) -> int:
+        """How many exchanges a round takes; ``turn.exchange`` counts them. The same nodes take part in all of them."""
+        return 1
+
+    def resume(self, site: Site, state: S, turn: Turn) -> tuple[S, Outbox]:
+        """Round 0 from the state of a run with other hyper-parameters or data; by default it starts cold."""
+        return self.init(site, turn)
+
+    def extrapolate(self, site: Site, past: Sequence[tuple[float, S]]) -> S:
+        """A guess at the state from those for other values of λ, [(λ, state)]; by default the last one."""
+        return past[-1][1]
+
+    def certify(self, site: Site, state: S, inbox: Inbox) -> Any:
+        """A proof of how good the answer is, on a site that holds every node; None where there is no such notion."""
+        return None
+
+    def finish(self, site: Site, state: S, inbox: Inbox, effort: float) -> tuple[S, Outbox] | None:
+        """A better state and what would be sent with it, at the cost of about ``effort`` rounds, or None.
+
+        Asked for on a site that holds every node. It leaves ``state`` alone; ``fit`` keeps the proposal only if the
+        residual falls.
+        """
+        return None
+
+    def complete(self, site: Site, models: Any) -> Any:
+        """The models with gaps filled, on a site that holds every node."""
+        return models
 
 
-@runtime_checkable
-class Coordinated(Protocol):
-    """An algorithm in which a coordinator takes part."""
+class Coordinated(Algorithm[S], Generic[S, M]):
+    """An algorithm in which a coordinator takes part; its memory is replaced, never changed in place."""
 
-    def start(self, turn: Turn, before: Any = None) -> Any:
+    @abstractmethod
+    def start(self, problem: Problem, turn: Turn, before: M | None = None) -> M:
         """The coordinator's first memory; ``before`` is that of a run with other hyper-parameters to go on from."""
 
-    def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[Any, Reply]:
-        """Read what this round's speakers (``turn.active``, one row each) said, and answer."""
+    @abstractmethod
+    def combine(self, memory: M, outbox: Arrays, turn: Turn) -> tuple[M, Reply]:
+        """Read what this round's speakers (``turn.active``, one row each) sent, and answer."""
 
 
 def axes_of(state: Any) -> dict[str, str]:
-    """The axis of every field of a state: "node", "edge" or "shared"."""
-    hints = get_type_hints(type(state), include_extras=True)
-    axes = {name: getattr(hints.get(name), "__metadata__", ("",))[0] for name in state._fields}
-    unknown = [name for name, axis in axes.items() if axis not in ("node", "edge", "shared")]
+    """The axis of every field of a state: "node" or "edge"."""
+    if not hasattr(state, "_fields"):
+        raise InputError(f"Expected a NamedTuple as state, got {type(state).__name__}.")
+    kind = type(state)
+    if kind not in _AXES:
+        _AXES[kind] = _axes(kind)
+    return _AXES[kind]
+
+
+_AXES: dict[type, dict[str, str]] = {}  # reading annotations takes longer than a small step
+
+
+def _axes(kind: Any) -> dict[str, str]:
+    hints = get_type_hints(kind, include_extras=True)
+    axes = {name: getattr(hints.get(name), "__metadata__", ("",))[0] for name in kind._fields}
+    unknown = [name for name, axis in axes.items() if axis not in ("node", "edge")]
     if unknown:
-        raise TypeError(
-            f"The field {unknown[0]!r} of {type(state).__name__} does not say its axis: "
-            "annotate it with PerNode, PerEdge or Shared."
+        raise InputError(
+            f"Expected an axis for the field {unknown[0]!r} of {kind.__name__}, got none: annotate it with PerNode or "
+            "PerEdge."
         )
     return axes
+
+
+# ---------------------------------------------------------------------- what travels, and an engine
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a site is asked to do, and what it needs for that."""
+
+    work: Literal["begin", "resume", "step", "finish", "measure"]
+    turn: Turn
+    inbox: Mapping[SiteId, Arrays] = field(default_factory=dict)  # from the other sites
+    to_all: Arrays = field(default_factory=dict)
+    to_each: Arrays = field(default_factory=dict)  # one row per own node
+    carries: Bools | None = None  # (edges of the site,) None: everybody is present and every edge carries
+    effort: float = 0.0
+
+
+class Messages(NamedTuple):
+    """What a site answers. Arrays only."""
+
+    neighbours: Mapping[SiteId, Arrays]  # for every other site: rows of the own nodes that have an edge to it
+    coordinator: Arrays  # one row per speaker
+    speakers: Ints  # numbers of the nodes that spoke
+    scalars: Arrays  # what was measured, one number per own node
+    row_bytes: int  # what a node sends to a neighbour
+
+
+class Missing(NamedTuple):
+    """No answer."""
+
+    why: str
+
+
+class SiteSnapshot(NamedTuple):
+    """A site between two rounds."""
+
+    state: Any
+    sent: Arrays  # what each own node last sent to its neighbours
+
+
+class Scope(NamedTuple):
+    """What a site is about: the numbers of its nodes and of the edges that touch them, in its order."""
+
+    nodes: Ints
+    edges: Ints
+
+
+class Carrier(Protocol):
+    """All that an engine is: it brings requests to the sites, and answers back."""
+
+    @property
+    def sites(self) -> Sequence[Scope]:
+        """Nodes and edges of every site."""
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether states may be collected: for certificates, polishing and row-wise predictions."""
+
+    @property
+    def lost(self) -> float:
+        """Share of messages between neighbours that get lost."""
+
+    def exchange(self, requests: Mapping[SiteId, Request]) -> Mapping[SiteId, Messages | Missing]:
+        """Bring every site its request; its answer, or why there is none."""
+
+    def settle(self, *, keep: bool) -> bool:
+        """End a round at every site: keep what it did, or go back. False: some site could not go back."""
+
+    def save(self, *, copy: bool) -> Sequence[SiteSnapshot]:
+        """The state of every site; only where ``sees_all``."""
+
+    def load(self, snapshots: Sequence[SiteSnapshot]) -> None:
+        """Go on from these states; only where ``sees_all``."""
+
+
+class Engine(Protocol):
+    """Where the sites are."""
+
+    def open(self, problem: Problem, algorithm: Algorithm[Any]) -> Carrier:
+        """Get the sites ready to run ``algorithm``, or refuse with a sentence."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run between two rounds: the state of the whole network and all that was sent last."""
+
+    state: Any
+    sent: Arrays  # (nodes, ...) what each node last sent to its neighbours
+    memory: Any  # the coordinator's
+    to_all: Arrays
+    to_each: Arrays  # (nodes, ...)
+    bytes_sent: int
+    row_bytes: int
+
+    def inbox(self, nodes: Ints) -> Inbox:
+        """What a site that holds every node has received last."""
+        nothing = {name: rows[:0] for name, rows in self.sent.items()}
+        return Inbox(nothing, self.to_all, {name: rows[nodes] for name, rows in self.to_each.items()})

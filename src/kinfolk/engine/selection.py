@@ -11,7 +11,8 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import AtLeast, InputError, check_value
-from kinfolk.engine.fit import Run, Tolerance, fit
+from kinfolk.engine.fit import Tolerance, fit
+from kinfolk.engine.run import Run
 from kinfolk.network.network import Network
 from kinfolk.progress import progress_bar
 from kinfolk.typing import Bools
@@ -38,12 +39,11 @@ def path(network: Network, algorithm: Any, lams: Sequence[float], **options: Any
 
 
 def _ahead(algorithm: Any, runs: list[Run]) -> Run | None:
-    """The last run, with the state that the algorithm expects to find at its own λ, if it has a guess."""
-    extrapolate = getattr(algorithm, "extrapolate", None)
-    if not runs or extrapolate is None:
-        return runs[-1] if runs else None
-    state = extrapolate(runs[-1].network.site, [(run.algorithm.lam, run.state) for run in runs])
-    return dataclasses.replace(runs[-1], snapshot=dataclasses.replace(runs[-1].snapshot, state=state))
+    """The last run, with the state that the algorithm expects to find at its own λ."""
+    if not runs:
+        return None
+    past = [(run.algorithm.lam, run.state) for run in runs]
+    return runs[-1].with_state(algorithm.extrapolate(runs[-1].network.site, past))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from sklearn.tree import DecisionTreeRegressor
 from kinfolk.algorithms import IFCA, Clustered, FedAvg, Local, Uniform
 from kinfolk.algorithms.fedrelax import FedRelax
 from kinfolk.datasets import Synthetic, mixture_regression
-from kinfolk.engine.fit import Run, Tolerance, fit
+from kinfolk.engine.fit import Tolerance, fit
+from kinfolk.engine.run import Run
 from kinfolk.experiments.outcome import Claim, Outcome
 from kinfolk.local_models.least_squares import LinearModel, RMSprop
 from kinfolk.network import public
@@ -117,7 +118,8 @@ def _parameters(run: Run) -> Floats:
 
 def _parameter_error(problem: Synthetic, run: Run) -> float:
     """(18), averaged over the nodes."""
-    return problem.error(_parameters(run)) / problem.truth.shape[1]
+    out: float = problem.error(_parameters(run)) / problem.truth.shape[1]
+    return out
 
 
 # ---------------------------------------------------------------------- figure 1: clusters, linear models

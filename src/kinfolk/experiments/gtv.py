@@ -20,7 +20,8 @@ import pandas
 
 from kinfolk.algorithms import IFCA, Clustered, FedAvg, FedGD, GTVMin, OneOf, TorchDescent
 from kinfolk.datasets import Synthetic, block_regression, chain_regression, star_regression
-from kinfolk.engine.fit import Run, Tolerance, fit
+from kinfolk.engine.fit import Tolerance, fit
+from kinfolk.engine.run import Run
 from kinfolk.experiments.outcome import Claim, Outcome
 from kinfolk.objective.couplings import AbsoluteNorm, EuclideanNorm
 from kinfolk.objective.losses import Squared

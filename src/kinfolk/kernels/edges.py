@@ -156,7 +156,8 @@ def _dual_prox(
     if bend > 0.0:
         return bend * limit / (bend * limit + sigma)
     if square > (ball * limit) ** 2:
-        return ball * limit / np.sqrt(square)
+        out: float = ball * limit / np.sqrt(square)
+        return out
     if box < HUGE:
         for k in range(len(v)):
             v[k] = min(max(v[k], -box * limit), box * limit)
@@ -222,4 +223,5 @@ def _shrunk(size: float, mu: float, q: float) -> float:
         x -= step
         if abs(step) <= 1e-15 * x:
             break
-    return x if q >= 2.0 else x**power
+    out: float = x if q >= 2.0 else x**power
+    return out

@@ -83,7 +83,8 @@ class CrossEntropy(Discrepancy):
 
     def value(self, label: Floats, said: Floats) -> Floats:
         """−Σ_c label_c log said_c."""
-        return -(label * np.log(np.maximum(said, SMALLEST_PROBABILITY))).sum(axis=-1)
+        out: Floats = -(label * np.log(np.maximum(said, SMALLEST_PROBABILITY))).sum(axis=-1)
+        return out
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ class SquaredProbabilities(Discrepancy):
 
     def value(self, label: Floats, said: Floats) -> Floats:
         """Σ_c (label_c − said_c)²."""
-        return ((label - said) ** 2).sum(axis=-1)
+        out: Floats = ((label - said) ** 2).sum(axis=-1)
+        return out
 
 
 @dataclass(frozen=True)

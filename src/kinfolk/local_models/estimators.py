@@ -21,6 +21,7 @@ from sklearn.utils.validation import has_fit_parameter
 from kinfolk.checks import InputError, LearningError
 from kinfolk.local_models.discrepancies import Discrepancy, SquaredProbabilities, SymmetricCrossEntropy
 from kinfolk.local_models.weighted_rows import LocalModel, TrainingSets, WeightedRows
+from kinfolk.network.problem import Problem
 from kinfolk.typing import Floats
 
 THREADS_FROM = 1_000  # rows
@@ -86,6 +87,10 @@ class Estimator:
         """The names of seeds that are left open."""
         parameters = self.estimator.get_params(deep=True) if hasattr(self.estimator, "get_params") else {}
         return [name for name, value in parameters.items() if name.endswith("random_state") and value is None]
+
+    def remarks(self, problem: Problem) -> list[str]:
+        """Nothing to say."""
+        return []
 
     def fit_nodes(self, sets: TrainingSets) -> list[Any]:
         """One fit per node, in threads."""
@@ -188,7 +193,7 @@ class OneClass:
         return np.ones((len(X), 1))
 
 
-class Resampled(BaseEstimator):
+class Resampled(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """An estimator whose fit cannot weigh rows: it is given rows drawn with replacement in proportion to their weights.
 
     Parameters

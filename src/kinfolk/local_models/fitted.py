@@ -53,5 +53,6 @@ class FittedModels:
         """Squared error of every row, or 1 for a wrong class."""
         predicted = self.predict(X, node)
         if self.classes is None:
-            return (predicted - np.asarray(y)) ** 2
+            out: Floats = (predicted - np.asarray(y)) ** 2
+            return out
         return np.where(np.isnan(predicted), np.nan, predicted != np.asarray(y))

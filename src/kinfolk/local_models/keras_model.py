@@ -16,6 +16,7 @@ from scipy.special import softmax
 from kinfolk.checks import AtLeast, InputError, LearningError, Positive, check_parameters
 from kinfolk.local_models.discrepancies import Discrepancy, SquaredProbabilities, SymmetricCrossEntropy
 from kinfolk.local_models.weighted_rows import TrainingSets
+from kinfolk.network.problem import Problem
 from kinfolk.typing import Floats
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class KerasModel:
     def _setup(self) -> TrainingSetup:
         """What the model was compiled with, or else what the parameters say."""
         training = _training()
-        compiled = training.setup_of(self._given)
+        compiled: TrainingSetup | None = training.setup_of(self._given)
         if compiled is not None:
             return compiled
         if self.loss not in training.LOSSES:
@@ -109,9 +110,10 @@ class KerasModel:
         except ValueError:
             self._refuse("optimiser", "the name of an optimiser of Keras")
         optimiser.learning_rate = self.learning_rate
-        return training.TrainingSetup(
+        out: TrainingSetup = training.TrainingSetup(
             training.LOSSES[self.loss](self.logits), training.keras.optimizers.serialize(optimiser)
         )
+        return out
 
     def _drawn(self, features: int, seed: int) -> Any:
         """A new model, its weights drawn from a seed."""
@@ -141,6 +143,10 @@ class KerasModel:
 
     # ------------------------------------------------------------------ as a local model
 
+    def remarks(self, problem: Problem) -> list[str]:
+        """Nothing to say."""
+        return []
+
     def fit_nodes(self, sets: TrainingSets) -> list[KerasFit | None]:
         """Train one node after another."""
         return [self._fit(sets, int(node)) for node in sets.nodes]
@@ -160,7 +166,8 @@ class KerasModel:
         except Exception as error:  # whatever Keras raises, the node is named and the run is kept
             what = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise LearningError(f"Node {sets.site.names[node]!r} could not be fitted ({what}).") from error
-        return training.as_fit(model)
+        out: KerasFit | None = training.as_fit(model)
+        return out
 
     def predict_nodes(self, fitted: Sequence[KerasFit], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
         """The outputs, or for classes the probabilities."""
@@ -169,9 +176,10 @@ class KerasModel:
     def _say(self, fit: KerasFit, X: Floats) -> Floats:
         model = self._worker(X.shape[1])
         model.set_weights(list(fit.arrays.values()))
-        said = _training().say(model, X)
+        said: Floats = _training().say(model, X)
         if self.classifies:
-            return softmax(said, axis=1) if self._setup.says_logits else said
+            shares: Floats = softmax(said, axis=1) if self._setup.says_logits else said
+            return shares
         return said[:, 0] if said.ndim == 2 and said.shape[1] == 1 else said
 
 

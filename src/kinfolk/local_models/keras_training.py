@@ -83,7 +83,8 @@ def train(model: Any, weighted: WeightedRows, epochs: int, batch_size: int | Non
 
 def say(model: Any, X: Floats) -> Floats:
     """The outputs, (rows, ...)."""
-    return keras.ops.convert_to_numpy(model(X.astype(np.float32), training=False)).astype(np.float64)
+    out: Floats = keras.ops.convert_to_numpy(model(X.astype(np.float32), training=False)).astype(np.float64)
+    return out
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from kinfolk import kernels
 from kinfolk.checks import AtLeast, Between, Positive, check_parameters
 from kinfolk.local_models.discrepancies import Discrepancy, SquaredError
 from kinfolk.local_models.weighted_rows import TrainingSets, WeightedRows
+from kinfolk.network.problem import Problem
 from kinfolk.objective.local_losses import invert_symmetric
 from kinfolk.typing import Bools, Floats
 
@@ -78,6 +79,10 @@ class LinearModel:
         """The squared error, which is in (1), and nothing else."""
         return isinstance(discrepancy, SquaredError)
 
+    def remarks(self, problem: Problem) -> list[str]:
+        """Nothing to say."""
+        return []
+
     def fit_nodes(self, sets: TrainingSets) -> list[LinearFit | None]:
         """Minimise (1), or take a step."""
         b, recalled = self._linear(sets), bool(_recalled(sets))
@@ -96,7 +101,9 @@ class LinearModel:
 
     def _idle(self, sets: TrainingSets) -> Bools:
         """(own,) who has neither data nor heard anything."""
-        return self._kept("idle", sets, lambda: (sets.site.data.sizes == 0) & (sets.rate * sets.heard_weight == 0))
+        bare = sets.site.data.sizes == 0
+        out: Bools = self._kept("idle", sets, lambda: bare & (sets.rate * sets.heard_weight == 0))
+        return out
 
     def _linear(self, sets: TrainingSets) -> Floats:
         """b_i of (1)."""
@@ -105,7 +112,8 @@ class LinearModel:
         b = own + sets.rate[:, None] * sets.neighbour_sum(self._along_points(sets, labels))
         for node, rows in _recalled(sets):
             b[node] += (rows.weight * rows.target) @ self._widen(rows.X)
-        return b
+        out: Floats = b
+        return out
 
     def _curvature(self, sets: TrainingSets) -> Floats:
         """H_i of (1)."""
@@ -120,15 +128,18 @@ class LinearModel:
         for node, rows in _recalled(sets):
             X = self._widen(rows.X)
             H[node] += (rows.weight[:, None] * X).T @ X
-        return H
+        out: Floats = H
+        return out
 
     def _kept_curvature(self, sets: TrainingSets) -> Floats:
         """H_i, prepared once."""
-        return self._kept("curvature", sets, lambda: self._curvature(sets))
+        out: Floats = self._kept("curvature", sets, lambda: self._curvature(sets))
+        return out
 
     def _kept_inverse(self, sets: TrainingSets) -> Floats:
         """H_i⁻¹, prepared once."""
-        return self._kept("inverse", sets, lambda: invert_symmetric(self._curvature(sets)))
+        out: Floats = self._kept("inverse", sets, lambda: invert_symmetric(self._curvature(sets)))
+        return out
 
     def _kept(self, what: str, sets: TrainingSets, make: Callable[[], Any]) -> Any:
         """What changes only with who speaks, and at which rate."""

@@ -22,7 +22,7 @@ import numpy as np
 from kinfolk.checks import AtLeast, InputError, Positive, check_parameters
 from kinfolk.local_models.discrepancies import Discrepancy, SquaredProbabilities, SymmetricCrossEntropy
 from kinfolk.local_models.weighted_rows import TrainingSets
-from kinfolk.network.network import Network
+from kinfolk.network.problem import Problem
 from kinfolk.typing import Floats
 
 if TYPE_CHECKING:
@@ -116,17 +116,18 @@ class TorchModel:
     def learns(self, discrepancy: Discrepancy) -> bool:
         """Whatever has rows; those that are known by name only with the loss that belongs to them."""
         if isinstance(discrepancy, SquaredProbabilities):
-            return self.loss == "squared probabilities"
+            out: bool = self.loss == "squared probabilities"
+            return out
         return self.loss == "cross-entropy" or not isinstance(discrepancy, SymmetricCrossEntropy)
 
     def _refuse(self, name: str, expected: str) -> None:
         value = " ".join(repr(getattr(self, name)).split())  # a module may take many lines
         raise InputError(f"The '{name}' parameter of TorchModel must be {expected}. Got {value} instead.")
 
-    def remarks(self, network: Network) -> list[str]:
+    def remarks(self, problem: Problem) -> list[str]:
         """Whether nodes had to be trained one after another."""
-        classes = network.classes if self.classifies else None
-        why = self._why_apart(network.data.feature_count, None if classes is None else len(classes))
+        classes = problem.classes if self.classifies else None
+        why = self._why_apart(problem.feature_count, None if classes is None else len(classes))
         if not self.together or why is None:
             return []
         name = type(self._blank).__name__
@@ -189,7 +190,7 @@ class TorchModel:
         training = _training()
         named = training.LOSSES[self.loss] if isinstance(self.loss, str) else self.loss
         precision = getattr(training.torch, self.precision)
-        return training.TrainingSetup(
+        out: TrainingSetup = training.TrainingSetup(
             module=copy.deepcopy(self._blank).to(precision).train(mode != "saying"),
             row_loss=training.exchanging_cross_entropy if mode == "exchanging" else named,
             optimiser=partial(self._optimiser_class, lr=self.learning_rate, **self._implementation, **self.options),
@@ -200,6 +201,7 @@ class TorchModel:
             answers=answers,
             precision=precision,
         )
+        return out
 
     # ------------------------------------------------------------------ trials, each made once
 
@@ -266,7 +268,8 @@ class TorchModel:
         if before is None or self.keep == "nothing":
             module = self._module(seed).to(getattr(training.torch, self.precision))
             before = training.TorchFit(training.as_arrays(module), {}, 0)
-        return training.NodeTraining(weighted, before, seed)
+        out: NodeTraining | None = training.NodeTraining(weighted, before, seed)
+        return out
 
     def _kept(self, fit: TorchFit) -> TorchFit:
         """The fit with what goes on to the next round."""
@@ -280,7 +283,8 @@ class TorchModel:
         def say(fit: TorchFit, rows: Floats) -> Floats:
             arrays = {name: torch.from_numpy(value) for name, value in fit.arrays.items()}
             said = setup.say(arrays, setup.tensor(rows)).to(torch.float64)
-            return (torch.softmax(said, dim=-1) if self.classifies else said).numpy()
+            out: Floats = (torch.softmax(said, dim=-1) if self.classifies else said).numpy()
+            return out
 
         with torch.no_grad():
             return [say(fit, rows) for fit, rows in zip(fitted, X, strict=True)]

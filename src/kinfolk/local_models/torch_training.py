@@ -189,7 +189,8 @@ class Stack:
             return losses.detach().sum()
 
         self.optimiser.step(closure)
-        return before[0].numpy().astype(np.float64)
+        out: Floats = before[0].numpy().astype(np.float64)
+        return out
 
     def _losses(self, X: Any, target: Any, weight: Any) -> Any:
         """(nodes,)"""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.typing import Bools, Floats, Ints
 
@@ -126,6 +127,9 @@ class LocalModel(Protocol):
 
     def learns(self, discrepancy: Discrepancy) -> bool:
         """Whether a fit to the rows of a discrepancy is known, or left to the model, to minimise it."""
+
+    def remarks(self, problem: Problem) -> list[str]:
+        """What a user should know about how it was trained."""
 
     def fit_nodes(self, sets: TrainingSets) -> list[Any]:
         """A fitted model for each of ``lessons.nodes``; None where there is nothing to learn from."""

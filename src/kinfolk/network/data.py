@@ -83,7 +83,7 @@ class Data:
     @property
     def feature_count(self) -> int:
         """Number of features."""
-        return self.X.shape[1]
+        return int(self.X.shape[1])
 
     @property
     def sizes(self) -> Ints:

@@ -171,7 +171,8 @@ class Graph:
     @cached_property
     def components(self) -> Ints:
         """The connected component of every node, numbered from 0."""
-        return connected_components(self.to_sparse(), directed=False)[1].astype(np.int64)
+        out: Ints = connected_components(self.to_sparse(), directed=False)[1].astype(np.int64)
+        return out
 
     @cached_property
     def colours(self) -> Ints:

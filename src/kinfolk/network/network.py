@@ -11,7 +11,7 @@ import numpy as np
 from kinfolk.checks import InputError, as_floats, listing
 from kinfolk.network.data import Data
 from kinfolk.network.graph import Graph
-from kinfolk.network.public import PublicPoints
+from kinfolk.network.problem import Problem
 from kinfolk.typing import Bools, Floats
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ MOST_CLASSES = 1_000
 UNEVEN = 1e3  # a ratio of feature scales that deserves a remark
 
 
-class Network:
+class Network(Problem):
     """A graph, a local data set at every node, and optionally test data and public points.
 
     Parameters
@@ -52,7 +52,6 @@ class Network:
     ) -> None:
         if not isinstance(graph, Graph):
             raise InputError(f"Expected a Graph, got {type(graph).__name__}: convert it, as with Graph.from_networkx.")
-        self.graph = graph
         self.data = _as_data(graph, data, "data")
         if not len(self.data.y):
             raise InputError("Expected data at one node at least, got an empty network: give (X, y) for some node.")
@@ -62,10 +61,10 @@ class Network:
         self.test = None if test is None else _as_data(graph, test, "test")
         if self.test is not None and len(self.test.y) and self.test.feature_count != width:
             raise InputError(f"Expected test data with {width} features, got {self.test.feature_count}.")
-        self.public = None if public is None else PublicPoints.of(public, graph.node_count, width)
-        self.features = [f"x{k}" for k in range(width)] if features is None else list(features)
-        if len(self.features) != width:
-            raise InputError(f"Expected names for {width} features, got {len(self.features)}.")
+        names = [f"x{k}" for k in range(width)] if features is None else list(features)
+        if len(names) != width:
+            raise InputError(f"Expected names for {width} features, got {len(names)}.")
+        super().__init__(graph, features=names, has_data=self.data.sizes > 0, public=public)
 
     @classmethod
     def of_points(
@@ -131,11 +130,6 @@ class Network:
             graph, data, test=tested if held_out.any() else None, public=public, features=list(map(str, features))
         )
 
-    @property
-    def names(self) -> Sequence[Hashable]:
-        """The names of the nodes."""
-        return self.graph.names
-
     @cached_property
     def site(self) -> Site:
         """The site that holds every node; what it has prepared serves every later run on this network."""
@@ -143,12 +137,12 @@ class Network:
 
         return site_of(self, np.arange(self.graph.node_count))
 
-    @cached_property
-    def name_array(self) -> Any:
-        """The names of the nodes as an array of objects."""
-        names = np.empty(self.graph.node_count, dtype=object)
-        names[:] = list(self.names)
-        return names
+    @property
+    def problem(self) -> Problem:
+        """What everybody may know of this network: all but the rows."""
+        return Problem(
+            self.graph, features=self.features, has_data=self.has_data, classes=self.classes, public=self.public
+        )
 
     @cached_property
     def classes(self) -> Floats | None:
@@ -163,46 +157,21 @@ class Network:
         found = np.unique(self.data.y)
         return found if len(found) <= MOST_CLASSES else None
 
-    @cached_property
-    def informed(self) -> Bools:
-        """Whether a node has data or is connected, however far, to one that has."""
-        component = self.graph.components
-        reached = np.zeros(component.max() + 1, dtype=bool)
-        reached[component[self.data.sizes > 0]] = True
-        return reached[component]
-
     def remarks(self) -> list[str]:
-        """What a user should know about this network before trusting what is learnt on it.
+        """What a user should know about this network before trusting what is learnt on it."""
+        return [*super().remarks(), *self.scale_remarks()]
 
-        >>> from kinfolk import graphs
-        >>> print(*Network(graphs.edgeless(2), [([[1.0]], [1.0]), None]).remarks(), sep="\\n")
-        The graph has 2 components: nothing is learnt across them.
-        2 nodes have no neighbour (0, 1): they learn from their own data only.
-        1 node has no data and no connection to any (1): nothing can be learnt there.
-        """
-        out = []
-        count = int(self.graph.components.max()) + 1
-        if count > 1:
-            out.append(f"The graph has {count:,} components: nothing is learnt across them.")
-        alone = np.flatnonzero(self.graph.degrees == 0)
-        if len(alone):
-            out.append(f"{self._such(alone, 'no neighbour')}: they learn from their own data only.")
-        lost = np.flatnonzero(~self.informed)
-        if len(lost):
-            out.append(f"{self._such(lost, 'no data and no connection to any')}: nothing can be learnt there.")
+    def scale_remarks(self) -> list[str]:
+        """What a user should know about features of very different sizes."""
         sizes = np.abs(self.data.X).max(axis=0)
         largest, smallest = int(sizes.argmax()), int(np.where(sizes > 0, sizes, np.inf).argmin())
-        if sizes[smallest] > 0 and sizes[largest] / sizes[smallest] > UNEVEN:
-            out.append(
-                f"Features differ in scale by a factor of {sizes[largest] / sizes[smallest]:.0e} "
-                f"({self.features[largest]!r} against {self.features[smallest]!r}): bring them to one scale, or small "
-                "ones hardly count in the coupling and in the stop test."
-            )
-        return out
-
-    def _such(self, nodes: Any, what: str) -> str:
-        named = listing(self.names[k] for k in nodes)
-        return f"{len(nodes):,} node{'s have' if len(nodes) > 1 else ' has'} {what} ({named})"
+        if sizes[smallest] == 0 or sizes[largest] / sizes[smallest] <= UNEVEN:
+            return []
+        return [
+            f"Features differ in scale by a factor of {sizes[largest] / sizes[smallest]:.0e} "
+            f"({self.features[largest]!r} against {self.features[smallest]!r}): bring them to one scale, or small "
+            "ones hardly count in the coupling and in the stop test."
+        ]
 
     def hide(self, nodes: Any) -> Network:
         """The same network without the data of some nodes, given by name or by a mask; they become the test data.
@@ -237,11 +206,9 @@ class Network:
         return Network(self.graph, self.data, test=self.test, public=public, features=self.features)
 
     def __repr__(self) -> str:
-        bare = int((self.data.sizes == 0).sum())
-        note = f"; {bare:,} node{'s' if bare > 1 else ''} without data" if bare else ""
         return (
             f"Network({self.graph.node_count:,} nodes, {self.graph.edge_count:,} edges, {len(self.data.y):,} samples, "
-            f"{self.data.feature_count:,} features{note})"
+            f"{self.feature_count:,} features{self._without_data()})"
         )
 
 
@@ -253,7 +220,8 @@ def _as_data(graph: Graph, data: Any, what: str) -> Data:
             f"Expected {what} for each of the {graph.node_count} nodes of the graph, got {data.node_count}: "
             "use None for a node without data."
         )
-    return data
+    out: Data = data
+    return out
 
 
 def _in_order(graph: Graph, sets: Any) -> Any:

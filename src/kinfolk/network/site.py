@@ -184,7 +184,8 @@ class Site:
             if len(self._local_losses) == REMEMBERED_LOSSES:
                 self._local_losses.pop(next(iter(self._local_losses)))
             self._local_losses[loss] = loss.bind(self.data) if self.part is None else self.part.local_losses(loss)
-        return self._local_losses[loss]
+        out: L = self._local_losses[loss]
+        return out
 
     def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What ``make`` gives, prepared once and kept under ``key`` for as long as this site lives."""
@@ -229,13 +230,15 @@ class Site:
     def edges_touching(self, present: Bools) -> Bools:
         """(edges,) whether an edge touches a present own node."""
         at_work = np.concatenate([present, np.zeros(len(self.outside), dtype=bool)])
-        return at_work[self.head] | at_work[self.tail]
+        out: Bools = at_work[self.head] | at_work[self.tail]
+        return out
 
 
 def _times(matrix: scipy.sparse.csr_array, values: Floats) -> Floats:
     """matrix @ values along the first axis, whatever the others are."""
     flat = matrix @ values.reshape(len(values), math.prod(values.shape[1:]))
-    return flat.reshape(matrix.shape[0], *values.shape[1:])
+    out: Floats = flat.reshape(matrix.shape[0], *values.shape[1:])
+    return out
 
 
 @dataclass(frozen=True, eq=False)

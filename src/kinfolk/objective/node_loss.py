@@ -44,6 +44,10 @@ class NodeLoss(ABC):
     def width(self, feature_count: int) -> int:
         """Number of parameters of a node's model."""
 
+    def start(self, feature_count: int) -> Floats:
+        """Where every node begins, (parameters,): zero for linear models."""
+        return np.zeros(self.width(feature_count))
+
     @abstractmethod
     def bind(self, data: Data) -> LocalLosses:
         """The local losses L_i for the data of some nodes."""

@@ -81,6 +81,10 @@ class TorchLoss(NodeLoss):
         """Number of parameters of the module."""
         return len(self.flat.start)
 
+    def start(self, feature_count: int) -> Floats:
+        """The parameters that the module has."""
+        return self.flat.start.copy()
+
     def bind(self, data: Data) -> ModuleLosses:
         """The local losses L_i for the data of some nodes."""
         scale = np.ones(len(data.y)) if self.reduction == "sum" else 1.0 / data.sizes[data.owner]

@@ -70,13 +70,15 @@ def _component(graph: Graph, members: Ints, seed: int) -> Floats:
     walk = scale @ adjacency @ scale + scipy.sparse.eye_array(len(members))
     start = np.random.default_rng(seed).normal(size=len(members))
     _, vectors = scipy.sparse.linalg.eigsh(walk, k=3, which="LA", v0=start, tol=1e-4)
-    return scale @ vectors[:, 1::-1]
+    out: Floats = scale @ vectors[:, 1::-1]
+    return out
 
 
 def _unit(spots: Floats) -> Floats:
     """Moved and scaled into the unit square."""
     low, size = spots.min(axis=0), np.ptp(spots, axis=0)
-    return (spots - low) / np.where(size > 0, size, 1.0)
+    out: Floats = (spots - low) / np.where(size > 0, size, 1.0)
+    return out
 
 
 def _shelves(sizes: Floats) -> Floats:

@@ -114,11 +114,14 @@ def exchange(run: RunFacts) -> dict[str, Any]:
     messages = 2 * run.graph.edge_count
     per_round = (sent - float(run.history["bytes"].iloc[0])) / max(rounds, 1)
     says, sees, hidden = _talk(run)
+    between_neighbours = [
+        ("messages between neighbours in each round", number(messages, 9)),
+        ("messages between neighbours in all", number(messages * rounds, 12)),
+    ]
     return {
         "figures": [
             ("rounds", number(rounds, 9)),
-            ("messages between neighbours in each round", number(messages, 9)),
-            ("messages between neighbours in all", number(messages * rounds, 12)),
+            *(between_neighbours if _sent_to(run, "neighbours") else []),
             ("sent in each round", size(per_round)),
             ("sent in all", size(sent)),
             ("sent by a typical node in each round", size(per_round / max(len(run.nodes), 1))),
@@ -140,32 +143,37 @@ def _besides(run: RunFacts) -> list[str]:
     return out
 
 
+def _sent_to(run: RunFacts, to: str) -> list[dict[str, Any]]:
+    """What the algorithm declares to leave a node for its neighbours, or for the coordinator."""
+    return [each for each in run.about["sends"] or [] if each["to"] == to]
+
+
 def _talk(run: RunFacts) -> tuple[str, list[str], list[str]]:
-    """What a node says in a round, what a neighbour can see, and what it cannot."""
-    hidden = [
-        "Rows: no features and no target of any node leave it for tailored models.",
-        "How many rows a neighbour has.",
-    ]
+    """What a node sends, what a neighbour can see, and what it cannot; from what the algorithm declares."""
+    if run.about["sends"] is None:
+        unknown = f"{run.about['algorithm']} does not declare what it sends: nobody knows what leaves a node."
+        return unknown, ["Unknown."], ["Unknown."]
+    neighbours, coordinator = _sent_to(run, "neighbours"), _sent_to(run, "coordinator")
+    says = (
+        f"Every node sends each of its neighbours {_contents(neighbours)}, and a coordinator {_contents(coordinator)}."
+    )
+    hidden = ["Rows: no features and no target of any node leave it for tailored models."]
+    if not neighbours:
+        return says, ["Nothing: neighbours exchange no messages."], hidden
     if "most similar" not in run.about["graph"]:
-        hidden.insert(1, "Models of nodes that it has no edge with.")
+        hidden.append("Models of nodes that it has no edge with.")
     if run.about["public"]:
-        return (
-            f"In each round every node tells each of its neighbours what its model predicts at {run.about['public']}.",
-            [
-                "The predictions of its neighbours' models at the public points, round by round.",
-                "The public points themselves: everybody has them.",
-            ],
-            [*hidden, "The inside of a neighbour's model: only what it says at the public points is known."],
-        )
-    if run.about["algorithm"] == "GTVMin":
-        width = len(run.about["features"]) + 1
-        return (
-            f"In each round every node tells each of its neighbours the parameters of its model: {width} numbers. "
-            "Now and then a coordinator hears how far each node moved, but no model, and sets the step size.",
-            ["The parameters of its neighbours' models, round by round, and so what they would predict for any row."],
-            hidden,
-        )
-    return f"Nodes learnt together by {run.about['algorithm']}.", ["What that algorithm sends."], hidden[:1]
+        says += f" Predictions are made at {run.about['public']}."
+        sees = ["The predictions of its neighbours' models at the public points, and the points themselves."]
+        return says, sees, [*hidden, "The inside of a neighbour's model: only its predictions are known."]
+    return says, [f"What its neighbours send, round by round: {_contents(neighbours)}."], hidden
+
+
+def _contents(sent: list[dict[str, Any]]) -> str:
+    """What is sent, with the number of its numbers."""
+    if not sent:
+        return "nothing"
+    return ", ".join(f"{each['content']} ({each['numbers']:,} number{'s' * (each['numbers'] > 1)})" for each in sent)
 
 
 # ---------------------------------------------------------------------- how to repeat it

@@ -83,7 +83,8 @@ class EmbeddedDivergence:
 
         perplexity = min(self.perplexity, max(1.0, (len(rows) - 1) / 3))
         start = "pca" if min(rows.shape) >= 2 and np.ptp(rows, axis=0).any() else "random"
-        return TSNE(perplexity=perplexity, init=start, random_state=self.seed).fit_transform(rows).astype(np.float64)
+        embedding = TSNE(perplexity=perplexity, init=start, random_state=self.seed)
+        return np.asarray(embedding.fit_transform(rows), dtype=np.float64)
 
 
 def kullback_leibler(points: Any, starts: Ints, neighbours: int = 5) -> Floats:
@@ -115,5 +116,6 @@ def kullback_leibler(points: Any, starts: Ints, neighbours: int = 5) -> Floats:
 def _kth_distance(points: Floats, block: Floats, k: int) -> Floats:
     """The distance of every point from its k-th nearest in the block."""
     if len(block) > FEW_ROWS:
-        return KDTree(block).query(points, [k])[0][:, 0]
+        out: Floats = KDTree(block).query(points, [k])[0][:, 0]
+        return out
     return np.partition(cdist(points, block), k - 1, axis=1)[:, k - 1]

@@ -61,7 +61,8 @@ def class_shares(network: Network) -> Floats:
     cell = data.owner * len(classes) + np.searchsorted(classes, data.y)
     counts = np.bincount(cell, minlength=data.node_count * len(classes)).reshape(data.node_count, len(classes))
     sizes = data.sizes[:, None]
-    return np.divide(counts, sizes, out=np.full(counts.shape, np.nan), where=sizes > 0)
+    out: Floats = np.divide(counts, sizes, out=np.full(counts.shape, np.nan), where=sizes > 0)
+    return out
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,8 @@ class Moments(NamedTuple):
     def error(self, w: Floats) -> Floats:
         """Σ (y − x'w)² = Σ y² − 2 w'Σyx + w'Σxx'w, at least 0."""
         bent = (self.gram @ w[:, :, None])[:, :, 0]
-        return np.maximum(self.square + ((bent - 2 * self.cross) * w).sum(axis=1), 0.0)
+        out: Floats = np.maximum(self.square + ((bent - 2 * self.cross) * w).sum(axis=1), 0.0)
+        return out
 
 
 def _pooled_error(graph: Graph, learnt: Moments, held: Moments, penalty: Floats) -> Floats:

@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from kinfolk.engine.fit import Run, Tolerance, fit
+from kinfolk.engine.fit import Tolerance, fit
+from kinfolk.engine.run import Run
 from kinfolk.engine.selection import path
 from kinfolk.network import graphs
 from kinfolk.network.data import Data

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas
 
+from kinfolk.engine.leaving import what_leaves
+from kinfolk.engine.run import Run
 from kinfolk.network.graph import Graph
 from kinfolk.report.facts import KINDS
 from kinfolk.tables.candidates import Fit
@@ -223,6 +225,14 @@ def _predictions(prepared: Prepared, said: dict[str, Floats]) -> pandas.DataFram
     return frame
 
 
+def _sends(run: Run) -> list[dict[str, Any]] | None:
+    """What the tailored models' algorithm declares to leave a node; None if it declares nothing."""
+    if run.algorithm.sends(run.problem) is None:
+        return None
+    table = what_leaves(run.algorithm, run.problem)
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+
+
 def _about(prepared: Prepared, learnt: Learnt, seconds: float) -> dict[str, Any]:
     """How it was made: versions, the fingerprint of the table, what was exchanged, and the certificate."""
     run = learnt.fits["tailored"].run
@@ -238,6 +248,7 @@ def _about(prepared: Prepared, learnt: Learnt, seconds: float) -> dict[str, Any]
         "features": training.features,
         "graph": str(training.kinship),
         "public": str(run.network.public) if hasattr(run.state, "said") else "",
+        "sends": _sends(run),
         "algorithm": type(run.algorithm).__name__,
         "rounds": run.rounds,
         "stopped": run.stopped,

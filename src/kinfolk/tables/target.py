@@ -82,7 +82,8 @@ class Target:
         if not self.classes:
             return (self.spread * (said - y)) ** 2
         hit: Floats = (y[:, None] == np.arange(len(self.classes))).astype(np.float64)
-        return ((said - hit) ** 2).sum(axis=1)
+        out: Floats = ((said - hit) ** 2).sum(axis=1)
+        return out
 
 
 def _classes(known: pandas.Series, settings: Settings) -> tuple[Any, ...]:

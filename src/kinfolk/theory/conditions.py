@@ -234,7 +234,8 @@ class _Geometry(Protocol):
 
 class _Euclidean:
     def dual(self, g: Floats) -> Floats:
-        return np.linalg.norm(g, axis=1)
+        out: Floats = np.linalg.norm(g, axis=1)
+        return out
 
     def smoothness(self, losses: LinearLosses) -> Floats:
         return losses.smoothness
@@ -246,11 +247,13 @@ class _Euclidean:
 
 class _Absolute:
     def dual(self, g: Floats) -> Floats:
-        return np.abs(g).max(axis=1)
+        out: Floats = np.abs(g).max(axis=1)
+        return out
 
     def smoothness(self, losses: LinearLosses) -> Floats:
         """‖Hv‖_∞ ≤ max_kl |H_kl| ‖v‖₁, and the largest entry of H ⪰ 0 is on its diagonal."""
-        return (losses.gram_diagonal(losses.scale * losses.loss.most_curvature) + losses.ridge).max(axis=1)
+        out: Floats = (losses.gram_diagonal(losses.scale * losses.loss.most_curvature) + losses.ridge).max(axis=1)
+        return out
 
     def convexity(self, pooled: LinearLosses) -> Floats:
         """min v'Hv / ‖v‖₁² is at least the smallest eigenvalue over d, and at least 1 / Σ_kl |(H⁻¹)_kl|."""
@@ -376,7 +379,8 @@ class _Inside:
         with np.errstate(invalid="ignore"):
             fixed = self.fixed.sum() - self.fixed
         rest = content_above(self.delta.sum() - self.delta, self.degrees, fixed)
-        return np.maximum(of_others, rest)
+        out: Floats = np.maximum(of_others, rest)
+        return out
 
 
 def content_above(delta: Any, leaving: Any, fixed: Any) -> Any:

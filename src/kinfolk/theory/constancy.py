@@ -82,7 +82,8 @@ def _balanced(g: Floats, component: Ints, count: int) -> Floats:
     size = np.zeros_like(total)
     np.add.at(size, component, np.abs(g))
     share = np.divide(total, size, out=np.zeros_like(total), where=size > 0)
-    return g - np.abs(g) * share[component]
+    out: Floats = g - np.abs(g) * share[component]
+    return out
 
 
 def _constant_above_by_flows(site: Site, g: Floats) -> ConstantAbove:

@@ -13,7 +13,7 @@ from kinfolk.objective.couplings import Coupling
 from kinfolk.typing import Bools, Floats, Ints
 
 if TYPE_CHECKING:
-    from kinfolk.engine.fit import Run
+    from kinfolk.engine.run import Run
 
 ROUNDING = 1e-12  # of sums of floats, relative
 
@@ -48,10 +48,12 @@ def found_clusters(run: Run, tolerance: float = 1e-3) -> Ints:
         fused &= _inside_ball(coupling, run.state.u, run.algorithm.lam * graph.weights, tolerance)
     ends = (graph.head[fused], graph.tail[fused])
     joined = csr_array((np.ones(len(ends[0])), ends), shape=(graph.node_count, graph.node_count))
-    return connected_components(joined, directed=False)[1].astype(np.int64)
+    out: Ints = connected_components(joined, directed=False)[1].astype(np.int64)
+    return out
 
 
 def _inside_ball(coupling: Coupling, u: Floats, radius: Floats, tolerance: float) -> Bools:
     """Whether u_e lies in its ball with the radius reduced by a part, whatever the norm: clipping leaves it."""
     clipped = coupling.dual_prox(u, np.ones_like(radius), (1 - tolerance) * radius)
-    return (radius > 0) & (np.abs(clipped - u).max(axis=1) <= ROUNDING * radius)
+    out: Bools = (radius > 0) & (np.abs(clipped - u).max(axis=1) <= ROUNDING * radius)
+    return out

@@ -39,7 +39,7 @@ from kinfolk.objective.losses import Squared
 from kinfolk.typing import Floats
 
 if TYPE_CHECKING:
-    from kinfolk.engine.fit import Run
+    from kinfolk.engine.run import Run
 
 ROUNDING = 1e-9  # of sums of squares, relative
 DENSE = 500  # nodes up to which all eigenvalues are computed

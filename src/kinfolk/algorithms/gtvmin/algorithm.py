@@ -29,6 +29,7 @@ from kinfolk.algorithms.gtvmin.updates import FastUpdates, Inexact, Scales, Upda
 from kinfolk.checks import AtLeast
 from kinfolk.engine.protocol import Arrays, Inbox, Outbox, PerEdge, PerNode, Reply, Turn
 from kinfolk.network.network import Network
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.couplings import Coupling, EuclideanNorm
 from kinfolk.objective.losses import Squared
@@ -83,10 +84,10 @@ class GTVMin(OptionalHooks):
     inexact: Inexact | None = None
     uninformed: Literal["none", "pooled"] = "none"
 
-    def check(self, network: Network) -> None:
-        """Refuse data, losses and couplings that cannot work."""
-        super().check(network)
-        self.coupling.check(self.loss.width(network.data.feature_count))
+    def check(self, problem: Problem) -> None:
+        """Refuse losses and couplings that cannot work."""
+        super().check(problem)
+        self.coupling.check(self.width(problem))
         if self.inexact is not None:
             self.inexact.check(self.loss)
         if self.steps == "direct":
@@ -120,14 +121,14 @@ class GTVMin(OptionalHooks):
         sizes = Scales.of(site, self.steps == "published"), float(reply["eta"]), float(reply["rho"])
         return kind(site, self.loss, self.coupling, self.lam, *sizes, self.inexact)
 
-    def start(self, turn: Turn, before: balance.Balance | None = None) -> balance.Balance | None:
+    def start(self, problem: Problem, turn: Turn, before: balance.Memory = None) -> balance.Memory:
         """The coordinator knows nothing before the first words, except an η that suited a similar problem."""
         return balance.kept(before) if self.steps == "balanced" else None
 
-    def combine(self, memory: Any, outbox: Arrays, turn: Turn) -> tuple[balance.Balance, Reply]:
+    def combine(self, memory: balance.Memory, outbox: Arrays, turn: Turn) -> tuple[balance.Memory, Reply]:
         """The coordinator chooses η and ρ."""
-        memory = balance.combined(memory, outbox, turn, self.steps == "balanced", self.coupling.is_norm)
-        return memory, memory.reply
+        now = balance.combined(memory, outbox, turn, self.steps == "balanced", self.coupling.is_norm)
+        return now, now.reply
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Both terms of the objective, and how well the optimality conditions hold."""
@@ -138,7 +139,7 @@ class GTVMin(OptionalHooks):
         """Objective, residual and, where losses are convex, an estimate of the gap."""
         return optimality.summary(totals, self.loss.convex)
 
-    def models(self, site: Site, state: State) -> ParametricModels:
+    def models(self, site: Site, state: State, inbox: Inbox) -> ParametricModels:
         """The parameters 2 w_new − w; NaN where nothing could be learnt."""
         reached = uninformed.reached(site, self.lam)
         return self.loss.models(np.where(reached[:, None], state.w_bar, np.nan))
@@ -146,4 +147,4 @@ class GTVMin(OptionalHooks):
     def certificate_of(self, network: Network, w: Any, u: Any) -> certificate.Certificate | None:
         """How good any parameters (nodes, parameters) are, proved with the help of flows (edges, parameters)."""
         w, u = certificate.parameters_and_flows(network, w, u)
-        return self.certify(network.site, State(w, w, u, np.zeros(len(w))), {"eta": 1.0, "rho": 1.0})
+        return self.certify(network.site, State(w, w, u, np.zeros(len(w))), balance.UNBALANCED)

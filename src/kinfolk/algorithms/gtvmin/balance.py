@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from kinfolk.algorithms.gtvmin.optimality import conditions, relative
+from kinfolk.algorithms.gtvmin.optimality import CONDITIONS, conditions, relative
 from kinfolk.algorithms.gtvmin.updates import Scales, Updates
 from kinfolk.algorithms.parametric import squares
-from kinfolk.engine.protocol import Arrays, Reply, Turn
+from kinfolk.engine.protocol import Arrays, Inbox, Reply, Sent, Turn
 from kinfolk.objective.node_loss import LocalLosses
 from kinfolk.typing import Floats
 
@@ -27,6 +27,15 @@ RELAXATION = 1.6
 BALANCE_EVERY = 10  # rounds
 SMALLEST_ETA = 1e-100  # features so large that squares overflow
 ROUNDING = 1e-26  # squares below this say nothing about balance
+
+
+PROGRESS = Sent("how far it moved and has to go, every tenth round")
+SENT = {  # to the coordinator
+    "pull": Sent("sum over its edges, once"),
+    "curvature": Sent("curvature of the loss, once"),
+    "missed": Sent("number of messages that did not come, every tenth round"),
+    **dict.fromkeys((*CONDITIONS, "moved_w", "moved_u"), PROGRESS),
+}
 
 
 class Balance(NamedTuple):
@@ -77,6 +86,10 @@ class Balance(NamedTuple):
             return window._replace(eta=self.best_eta, best=residual, strength=0.7 * self.strength)
         step = np.clip(self.strength * self.imbalance / self.reports, -np.log(16), np.log(16))
         return window._replace(eta=self.eta * float(np.exp(step)))
+
+
+Memory = Balance | None  # of the coordinator; None before the first words
+UNBALANCED = Inbox({}, {"eta": 1.0, "rho": 1.0}, {})  # where no coordinator has spoken
 
 
 def kept(before: Balance | None) -> Balance | None:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse.csgraph import dijkstra
 
+from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import conditions, local_duals, relative
-from kinfolk.algorithms.gtvmin.problem import Problem
 from kinfolk.algorithms.gtvmin.updates import Updates
 from kinfolk.checks import InputError, as_floats
 from kinfolk.network.network import Network
@@ -77,7 +77,7 @@ def certificate_at(updates: Updates, state: State) -> Certificate | None:
     residual = max(relative({name: float(part.sum()) for name, part in parts.items()}))
     u, _ = updates.dual_prox(state.u, state.w_bar)
     _, beta = local_duals(updates, losses, state)
-    problem = Problem(updates.site, losses, updates.coupling, updates.weights)
+    problem = Instance(updates.site, losses, updates.coupling, updates.weights)
     return certify(problem, state.w_bar, beta, u, residual)
 
 
@@ -98,7 +98,7 @@ def parameters_and_flows(network: Network, w: Any, u: Any) -> tuple[Floats, Floa
     return w, u
 
 
-def certify(problem: Problem, w: Floats, beta: Floats, u: Floats, residual: float) -> Certificate:
+def certify(problem: Instance, w: Floats, beta: Floats, u: Floats, residual: float) -> Certificate:
     """Bound the sub-optimality of ``w`` with the help of ``beta`` and flows ``u`` that nearly belong to it."""
     count, component = problem.components
     duals = _Duals(beta, problem.losses.ridge * w, u, w).balanced(problem).shrunk(problem, count, component)
@@ -122,18 +122,18 @@ class _Duals:
     u: Floats  # (edges, parameters)
     w: Floats  # (nodes, parameters) the answer they belong to
 
-    def violation(self, problem: Problem) -> Floats:
+    def violation(self, problem: Instance) -> Floats:
         """r = Xᵀβ + γ + Dᵀu."""
         return problem.losses.combine(self.beta) + self.gamma + problem.site.divergence(self.u)
 
-    def value(self, problem: Problem) -> float:
+    def value(self, problem: Instance) -> float:
         """The dual objective."""
         losses = problem.losses
         penalised = losses.ridge > 0
         ridge = (self.gamma[penalised] ** 2 / (2 * losses.ridge[penalised])).sum()
         return -float(losses.conjugate(self.beta).sum() + ridge + problem.flow_cost(self.u).sum())
 
-    def balanced(self, problem: Problem) -> _Duals:
+    def balanced(self, problem: Instance) -> _Duals:
         """Move to r ≈ 0: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x."""
         losses, site = problem.losses, problem.site
         curvature = losses.elasticity(self.w, self.beta)
@@ -160,7 +160,7 @@ class _Duals:
             best, violation = moved, left
         return best
 
-    def shrunk(self, problem: Problem, count: int, component: Ints) -> _Duals:
+    def shrunk(self, problem: Instance, count: int, component: Ints) -> _Duals:
         """Scale every component into the domain of the conjugates."""
         losses, site = problem.losses, problem.site
         share = np.ones(count)
@@ -182,7 +182,7 @@ class _Duals:
         )
 
 
-def _elasticity(problem: Problem, w: Floats) -> tuple[Callable[[Floats], Floats], Floats]:
+def _elasticity(problem: Instance, w: Floats) -> tuple[Callable[[Floats], Floats], Floats]:
     """Ω: how the flows on edges answer to a change of differences, and its diagonal (edges, parameters).
 
     A quadratic coupling says it itself (``slope``). For others, the slope of λA φ over the length of the difference,
@@ -238,7 +238,7 @@ def _largest_share(inside: Callable[[Floats], Bools], count: int) -> Floats:
     return low
 
 
-def level_set_radius(problem: Problem, w: Floats, objective: float, count: int, component: Ints) -> float:
+def level_set_radius(problem: Instance, w: Floats, objective: float, count: int, component: Ints) -> float:
     """How far from w a minimiser can be, given that its objective is no larger; ∞ where the losses do not say.
 
     Along an edge, λA φ(v) ≤ P(w) bounds ‖v‖; added up along shortest paths from a root this bounds how far a
@@ -260,7 +260,7 @@ def _roots(losses: LinearLosses, count: int, component: Ints) -> Ints:
     return order[np.unique(component[order], return_index=True)[1]]
 
 
-def _spread(problem: Problem, steps: Floats, roots: Ints) -> Floats:
+def _spread(problem: Instance, steps: Floats, roots: Ints) -> Floats:
     """The length of the shortest path from the root of its component to every node."""
     lengths = problem.along_edges(np.maximum(steps, np.finfo(float).tiny))
     return np.asarray(dijkstra(lengths, directed=False, indices=roots, min_only=True), dtype=np.float64)

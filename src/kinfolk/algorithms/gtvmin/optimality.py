@@ -34,6 +34,9 @@ def measures(updates: Updates, state: State, values: Floats) -> dict[str, Floats
     }
 
 
+CONDITIONS = ("stationarity", "gradient", "resting", "complementarity", "displacement", "size")
+
+
 def conditions(updates: Updates, state: State, flows: Flows) -> dict[str, Floats]:
     """Squared parts, per node, of the optimality conditions at (w, u_new), where w has the subgradient.
 
@@ -91,8 +94,7 @@ def summary(totals: Mapping[str, float], convex: bool) -> dict[str, float]:
 
 def relative(sums: Mapping[str, float]) -> tuple[float, float]:
     """Stationarity against the gradients' size, complementarity against the parameters' size."""
-    names = ("stationarity", "gradient", "resting", "complementarity", "displacement", "size")
-    stationarity, gradient, resting, *missed, size = (float(np.sqrt(sums[name])) for name in names)
+    stationarity, gradient, resting, *missed, size = (float(np.sqrt(sums[name])) for name in CONDITIONS)
     return ratio(stationarity, gradient + resting), ratio(sum(missed), size)
 
 

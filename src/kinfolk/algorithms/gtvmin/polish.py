@@ -27,8 +27,8 @@ import scipy.sparse
 import scipy.sparse.linalg
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
+from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import better, conditions
-from kinfolk.algorithms.gtvmin.problem import Problem
 from kinfolk.algorithms.gtvmin.updates import Updates
 from kinfolk.objective.couplings import Coupling
 from kinfolk.objective.local_losses import LinearLosses
@@ -76,17 +76,17 @@ def polished(updates: Updates, state: State, effort: float) -> State | None:
     )
 
 
-def polishable(updates: Updates) -> Problem | None:
+def polishable(updates: Updates) -> Instance | None:
     """The problem to polish: exact updates, a smooth loss, and a norm that knows the derivative of its dual prox."""
     losses, coupling = updates.losses.with_duals, updates.coupling
     exact = updates.inexact is None and updates.loss.smooth
     coupled = updates.lam > 0 and len(updates.site.weights) > 0 and coupling.is_norm and coupling.has_derivative
     if losses is None or not (exact and coupled):
         return None
-    return Problem(updates.site, losses, coupling, updates.weights)
+    return Instance(updates.site, losses, coupling, updates.weights)
 
 
-def polish(problem: Problem, w: Floats, u: Floats, sigma: Floats, effort: float) -> tuple[Floats, Floats]:
+def polish(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float) -> tuple[Floats, Floats]:
     """Propose a better (w, u) for ``problem``, from one that is near, at the cost of about ``effort`` rounds.
 
     Components of the graph that would cost more are left as they are.
@@ -94,7 +94,7 @@ def polish(problem: Problem, w: Floats, u: Floats, sigma: Floats, effort: float)
     >>> from kinfolk import EuclideanNorm, Network, Squared, graphs
     >>> x = np.ones((1, 1))
     >>> site = Network(graphs.chain(3), [(x, [0.0]), (x, [0.2]), (x, [4.0])]).site
-    >>> problem = Problem(site, site.local_losses(Squared()), EuclideanNorm(), np.array([0.5, 0.5]))
+    >>> problem = Instance(site, site.local_losses(Squared()), EuclideanNorm(), np.array([0.5, 0.5]))
     >>> rough = np.array([[0.2], [0.2], [3.7]]), np.array([[0.3], [-0.5]])
     >>> w, u = polish(problem, *rough, sigma=np.ones(2), effort=1e3)
     >>> w.round(6).ravel().tolist(), u.round(6).ravel().tolist()
@@ -104,7 +104,7 @@ def polish(problem: Problem, w: Floats, u: Floats, sigma: Floats, effort: float)
 
 
 def polish_fused(
-    problem: Problem, w: Floats, u: Floats, sigma: Floats, effort: float, fused: Bools
+    problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float, fused: Bools
 ) -> tuple[Floats, Floats]:
     """``polish`` with the first guess which edges have equal ends."""
     with np.errstate(over="ignore", invalid="ignore"):  # a proposal that leads astray is found out by its residual
@@ -112,7 +112,7 @@ def polish_fused(
 
 
 def _polish(
-    problem: Problem, w: Floats, u: Floats, sigma: Floats, effort: float, fused: Bools
+    problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float, fused: Bools
 ) -> tuple[Floats, Floats]:
     for _ in range(REPAIRS + 1):
         groups = Groups.of(problem, fused, effort)
@@ -128,7 +128,7 @@ def _polish(
     return w, u
 
 
-def inside_ball(problem: Problem, u: Floats) -> Bools:
+def inside_ball(problem: Instance, u: Floats) -> Bools:
     """Whether u_e lies strictly inside its ball, whatever the norm: clipping to a smaller one leaves it."""
     radius = problem.weights
     clipped = problem.coupling.dual_prox(u, np.ones_like(radius), (1 - INSIDE) * radius)
@@ -139,7 +139,7 @@ def inside_ball(problem: Problem, u: Floats) -> Bools:
 class Groups:
     """The network whose nodes are groups of fused nodes."""
 
-    problem: Problem
+    problem: Instance
     group: Ints  # (nodes of the problem,) −1 where a component is left as it is
     pair: Ints  # (edges between groups,) which edge of this network they belong to
     sign: Floats  # (edges between groups,) +1 where both point the same way
@@ -152,7 +152,7 @@ class Groups:
     cost: float  # of ``solve``, in rounds
 
     @classmethod
-    def of(cls, problem: Problem, fused: Bools, effort: float) -> Groups:
+    def of(cls, problem: Instance, fused: Bools, effort: float) -> Groups:
         """Fuse the ends of some edges, in the components that can be solved with ``effort``."""
         group, cost = _affordable(problem, _joined(problem, fused), effort)
         nodes = np.flatnonzero(group >= 0)
@@ -265,7 +265,7 @@ class Groups:
         return scipy.sparse.csr_array((signs, (ends, columns)), shape=(self.node_count, count))
 
 
-def inner_flows(problem: Problem, w: Floats, u: Floats, inner: Ints) -> tuple[Floats, Bools]:
+def inner_flows(problem: Instance, w: Floats, u: Floats, inner: Ints) -> tuple[Floats, Bools]:
     """Flows inside the groups that balance ∇L_i + (Dᵀu)_i = 0, near u, and the edges where no ball can hold them.
 
     Distances are measured in parts of the radius of each ball, so wide edges carry more of what is missing.
@@ -297,7 +297,7 @@ def inner_flows(problem: Problem, w: Floats, u: Floats, inner: Ints) -> tuple[Fl
 # ---------------------------------------------------------------------- groups, and what they would cost
 
 
-def _joined(problem: Problem, fused: Bools) -> Ints:
+def _joined(problem: Instance, fused: Bools) -> Ints:
     """The group of every node."""
     ends = (problem.site.head[fused], problem.site.tail[fused])
     count = problem.site.node_count
@@ -305,7 +305,7 @@ def _joined(problem: Problem, fused: Bools) -> Ints:
     return np.asarray(connected_components(joined, directed=False)[1].astype(np.int64))
 
 
-def _affordable(problem: Problem, group: Ints, effort: float) -> tuple[Ints, float]:
+def _affordable(problem: Instance, group: Ints, effort: float) -> tuple[Ints, float]:
     """The groups, numbered anew, in components whose solution costs at most ``effort`` rounds (−1 elsewhere); the cost.
 
     A component of one node is left as it is: it has no flows.
@@ -320,12 +320,12 @@ def _affordable(problem: Problem, group: Ints, effort: float) -> tuple[Ints, flo
     return out, float(cost[chosen].sum())
 
 
-def _round_cost(problem: Problem) -> float:
+def _round_cost(problem: Instance) -> float:
     """Of a round of the algorithm, in operations, about; some are spent on any network."""
     return 4e5 + 30.0 * (len(problem.weights) + problem.site.node_count) * problem.losses.width
 
 
-def _newton_cost(problem: Problem, group: Ints) -> Floats:
+def _newton_cost(problem: Instance, group: Ints) -> Floats:
     """The share of every group in the cost of a Newton step: its row of the factor, were it banded, and the matrix."""
     count, width = int(group.max()) + 1, problem.losses.width
     ends = (group[problem.site.head], group[problem.site.tail])

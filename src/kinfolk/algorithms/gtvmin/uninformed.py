@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from kinfolk.network.network import Network
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.node_loss import NodeLoss, ParametricModels
 from kinfolk.typing import Bools
@@ -19,11 +19,11 @@ def reached(site: Site, lam: float) -> Bools:
     return site.informed if lam > 0 else np.asarray(site.data.sizes > 0)
 
 
-def remarks(network: Network, lam: float, uninformed: Uninformed) -> list[str]:
+def remarks(problem: Problem, lam: float, uninformed: Uninformed) -> list[str]:
     """What a user should know about such nodes."""
     if lam == 0:
         return ["λ is 0: every node learns alone, and nodes without data learn nothing."]
-    if network.informed.all():
+    if problem.informed.all():
         return []
     return ["Such nodes get " + ("no model (NaN)." if uninformed == "none" else "the pooled model.")]
 

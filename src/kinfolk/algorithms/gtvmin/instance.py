@@ -15,7 +15,7 @@ from kinfolk.typing import Floats, Ints
 
 
 @dataclass(frozen=True)
-class Problem:
+class Instance:
     """P(w) = Σ_i L_i(w_i) + Σ_e λA_e φ((Dw)_e) on a site that holds every node."""
 
     site: Site

@@ -1,0 +1,72 @@
+"""What an author of an algorithm can get wrong, found in its first rounds and said in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kinfolk.checks import InputError, listing
+from kinfolk.engine.protocol import Algorithm, Arrays, Outbox, Sends, Sent, axes_of
+from kinfolk.network.site import Site
+
+
+def check_state(algorithm: Algorithm[Any], site: Site, answer: Any) -> None:
+    """A pair of state and outbox, with arrays that have a row for every node or edge of the site."""
+    name = type(algorithm).__name__
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Outbox)):
+        raise InputError(f"Expected (state, Outbox) from the step or init of {name}, got {answer!r:.80}.")
+    state = answer[0]
+    for field, axis in axes_of(state).items():
+        values, count = getattr(state, field), site.node_count if axis == "node" else len(site.weights)
+        if not isinstance(values, np.ndarray):
+            raise InputError(f"Expected an array for the field {field!r} of {name}, got {type(values).__name__}.")
+        if len(values.shape) == 0 or len(values) != count:
+            raise InputError(
+                f"Expected {count} rows, one per {axis}, in the field {field!r} of {name}, got shape {values.shape}."
+            )
+
+
+def check_outbox(
+    algorithm: Algorithm[Any], site: Site, outbox: Outbox, sends: Sends | None, before: Arrays | None
+) -> None:
+    """Arrays of numbers, a row for every node of the site, of the names, shapes and types that are declared."""
+    name = type(algorithm).__name__
+    for to, arrays in (("the neighbours", outbox.neighbours), ("the coordinator", outbox.coordinator)):
+        for key, values in arrays.items():
+            _check_array(name, to, key, values, site.node_count)
+    if before is not None and set(before) != set(outbox.neighbours):
+        raise InputError(
+            f"Expected {name} to send {listing(before)} to the neighbours in every round, as in round 0, got "
+            f"{listing(outbox.neighbours)}."
+        )
+    if sends is not None:
+        _check_declared(name, "the neighbours", outbox.neighbours, sends.neighbours)
+        _check_declared(name, "the coordinator", outbox.coordinator, sends.coordinator)
+
+
+def _check_array(name: str, to: str, key: str, values: Any, count: int) -> None:
+    if not isinstance(values, np.ndarray) or values.dtype == object:
+        raise InputError(f"Expected an array of numbers for {key!r}, which {name} sends to {to}, got {values!r:.80}.")
+    if values.ndim == 0 or len(values) != count:
+        raise InputError(
+            f"Expected {count} rows, one per node present, in {key!r}, which {name} sends to {to}, got shape "
+            f"{values.shape}."
+        )
+
+
+def _check_declared(name: str, to: str, arrays: Arrays, declared: Mapping[str, Sent]) -> None:
+    """Nothing leaves a node that is not declared."""
+    for key, values in arrays.items():
+        if key not in declared:
+            raise InputError(
+                f"Expected {name} to send {to} only what it declares ({listing(declared) if declared else 'nothing'}), "
+                f"got {key!r}: add it to its sends()."
+            )
+        sent = declared[key]
+        if values.shape[1:] != sent.shape or values.dtype != np.dtype(sent.dtype):
+            raise InputError(
+                f"Expected {key!r}, which {name} sends to {to}, as {sent.dtype} of shape {sent.shape} per node, as "
+                f"declared, got {values.dtype} of shape {values.shape[1:]}."
+            )

@@ -1,0 +1,208 @@
+"""The rounds of one run: who takes part, what is measured, when it stops, and what is kept for a crash."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kinfolk.checks import InputError, LearningError
+from kinfolk.engine.checkpoint import Checkpoint, Checkpoints
+from kinfolk.engine.protocol import Algorithm, Snapshot, Turn
+from kinfolk.engine.run import Position, Row, Run
+from kinfolk.engine.session import Session
+from kinfolk.engine.specs import spec_of
+from kinfolk.network.network import Network
+from kinfolk.network.problem import Problem
+from kinfolk.progress import Bar, progress_bar
+from kinfolk.typing import Ints
+
+Participation = float | Callable[[int], Iterable[Hashable]]
+Edges = Callable[[int], Any]
+Stop = Callable[[Mapping[str, float]], str | None]
+Callback = Callable[[Mapping[str, float], Callable[[], Snapshot]], None]
+EARLY_ROUNDS = 10  # measured one by one
+FIRST_FINISH = 20  # rounds before the algorithm may first propose its answer
+LEAST_EFFORT = 100  # rounds that this may cost; later half as many as were made
+PRESENCE = 1  # keys the draw of who takes part
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run is made, whatever the engine: the arguments of ``fit`` that decide what comes out."""
+
+    rounds: int  # that were given
+    last: int  # the last round that may be made
+    stop: Stop | None
+    participation: Participation
+    edges: Edges | None
+    seed: int
+    measure_every: int
+
+
+class Loop:
+    """The rounds of one run."""
+
+    def __init__(
+        self,
+        session: Session,
+        settings: Settings,
+        position: Position,
+        callbacks: tuple[Callback, ...],
+        checkpoints: Checkpoints | None,
+        progress: bool,
+    ) -> None:
+        self.session, self.settings, self.position = session, settings, position
+        self.callbacks, self.checkpoints, self.progress = callbacks, checkpoints, progress
+        self.began = time.perf_counter() - (position.rows[-1]["seconds"] if position.rows else 0.0)
+        self.candidates = _candidates(session.problem, session.algorithm)
+
+    def run(self, stopped: str | None = None) -> Run:
+        """All rounds that are left; none if the run had stopped already."""
+        here, last = self.position, self.settings.last
+        first = here.count
+        with progress_bar(type(self.session.algorithm).__name__, last - first, enabled=self.progress) as bar:
+            if stopped is None and not here.rows:
+                stopped = self._record(self._row(), bar, first)
+            while stopped is None and here.count < last:
+                stopped = self._round(bar, first)
+        stopped = stopped or f"stopped after the {self.settings.rounds:,} rounds it was given"
+        if self.checkpoints is not None and self.session.whole:
+            stopped = self._save(stopped) or stopped
+        return self._run(stopped)
+
+    def _round(self, bar: Bar, first: int) -> str | None:
+        """One round, or what the algorithm proposes instead; why the run ends with it, or None."""
+        here = self.position
+        turn = Turn(here.count + 1, self._active(here.count + 1), self.settings.seed)
+        row = self._proposal(turn)
+        if row is not None:
+            before = here.rows[-1]["residual"]
+            here.count += 1
+            stopped = self._record(row, bar, first)
+            return None if stopped is None else f"{stopped}, polished from {before:.1e}"
+        try:
+            self.session.step(turn)
+        except LearningError as error:
+            return self._failed(turn.round, error)
+        here.count += 1
+        on_schedule = self._on_schedule(here.count)
+        stopped = None
+        if on_schedule or here.count == self.settings.last:
+            stopped = self._record(self._row(), bar, first)
+            here.extra = not on_schedule
+        if self.checkpoints is not None and stopped is None and here.count % self.checkpoints.every == 0:
+            stopped = self._save(None)
+        return stopped
+
+    def _on_schedule(self, count: int) -> bool:
+        return count - self.position.origin <= EARLY_ROUNDS or count % self.settings.measure_every == 0
+
+    def _record(self, row: Row, bar: Bar, first: int) -> str | None:
+        """Take a row into the history; why to stop after it, or None."""
+        self.position.rows.append(row)
+        bar.update(int(row["round"]) - first, f"residual {row['residual']:.1e}")
+        for callback in self.callbacks:
+            callback(row, self.session.snapshot)
+        return _diverged(row) or (None if self.settings.stop is None else self.settings.stop(row))
+
+    def _row(self) -> Row:
+        totals, error = self.session.measure()
+        row: Row = {"round": self.position.count, **self.session.algorithm.summary(totals)}
+        if error is not None:
+            row["error"] = error
+        row["bytes"] = self.session.bytes_sent
+        row["seconds"] = time.perf_counter() - self.began
+        return row
+
+    def _proposal(self, turn: Turn) -> Row | None:
+        """The row of the history for an answer that the algorithm proposes, if that lowers the residual.
+
+        At the very start if the run goes on from a similar problem, then after 20, 40, 80, ... rounds: however often it
+        fails, it costs little beside the rounds. Only where a stop rule asks for an answer, not for so many rounds.
+        """
+        here = self.position
+        done = here.count - here.origin
+        if self.settings.stop is None or done < here.due or here.rows[-1]["round"] != here.count:
+            return None
+        here.due = max(FIRST_FINISH, 2 * done)
+        if not self.session.propose(turn, max(LEAST_EFFORT, done / 2)):
+            return None
+        row = {**self._row(), "round": turn.round}
+        lower = row["residual"] < here.rows[-1]["residual"]
+        self.session.carrier.settle(keep=lower)
+        return row if lower else None
+
+    def _failed(self, round_: int, error: LearningError) -> str:
+        """Why the run ends, and with which state."""
+        stopped = f"stopped before round {round_:,}: {error}"
+        if self.session.whole:
+            return stopped
+        saved = None if self.checkpoints is None else self.checkpoints.read(self.session.algorithm)
+        if saved is None:
+            return f"{stopped} The round was half made, and its state is what is left: keep a checkpoint to go back to."
+        self.session.restore(saved.snapshot)
+        self.position = saved.position
+        return f"{stopped} The state is that of the checkpoint after round {saved.position.count:,}."
+
+    def _save(self, stopped: str | None) -> str | None:
+        """Write a checkpoint; why to stop if that fails and is meant to stop the run."""
+        assert self.checkpoints is not None
+        specs = {
+            "algorithm": spec_of(self.session.algorithm),
+            "stop rule": spec_of(self.settings.stop),
+            "participation": spec_of(self.settings.participation),
+            "edges": spec_of(self.settings.edges),
+        }
+        numbers = {
+            "rounds": self.settings.rounds,
+            "last": self.settings.last,
+            "measure_every": self.settings.measure_every,
+            "seed": self.settings.seed,
+        }
+        return self.checkpoints.write(
+            self.session.problem, Checkpoint(self.session.snapshot(), self.position, stopped, specs, numbers)
+        )
+
+    def _active(self, round_: int) -> Ints:
+        """The numbers of those who take part in a round."""
+        given, graph = self.settings.participation, self.session.problem.graph
+        if callable(given):
+            names = given(round_)
+            if isinstance(names, str) or not isinstance(names, Iterable):
+                raise InputError(f"Expected the names of those who take part in round {round_}, got {names!r}.")
+            return np.unique(graph.numbers(names))
+        if given == 1.0:
+            return np.arange(graph.node_count)
+        size = max(1, round(given * len(self.candidates)))
+        rng = np.random.default_rng([PRESENCE, self.settings.seed, round_])
+        return np.sort(rng.choice(self.candidates, size, replace=False))
+
+    def _run(self, stopped: str) -> Run:
+        here, session = self.position, self.session
+        models = snapshot = None
+        if session.carrier.sees_all and isinstance(session.problem, Network):
+            site = session.problem.site
+            snapshot = session.snapshot(copy_=False)
+            models = session.algorithm.models(site, snapshot.state, snapshot.inbox(site.nodes))
+            models = session.algorithm.complete(site, models)
+        return Run(
+            session.problem, session.algorithm, here.history(), stopped, here.count, self.settings.seed,
+            position=here, _models=models, _snapshot=snapshot,
+        )  # fmt: skip
+
+
+def _candidates(problem: Problem, algorithm: Algorithm[Any]) -> Ints:
+    """Among whom a share is drawn: without data a node has nothing to tell a coordinator, but something to relay."""
+    sends = algorithm.sends(problem)
+    relays = sends is None or bool(sends.neighbours)
+    return np.arange(problem.graph.node_count) if relays else np.flatnonzero(problem.has_data)
+
+
+def _diverged(row: Mapping[str, float]) -> str | None:
+    if np.isfinite(row["objective"]) and not np.isnan(row["residual"]):
+        return None
+    return f"diverged: the objective is {row['objective']:g} after {row['round']:,} rounds; the answer is worthless"

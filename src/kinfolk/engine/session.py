@@ -1,0 +1,317 @@
+"""Session: a run in progress. It routes messages, lets the coordinator speak, and counts bytes; it holds no rows."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kinfolk.checks import LearningError
+from kinfolk.engine.protocol import (
+    Algorithm,
+    Arrays,
+    Carrier,
+    Coordinated,
+    Messages,
+    Missing,
+    Reply,
+    Request,
+    SiteId,
+    SiteSnapshot,
+    Snapshot,
+    Turn,
+    axes_of,
+)
+from kinfolk.engine.worker import ERROR, TESTED
+from kinfolk.network.problem import Problem
+from kinfolk.typing import Bools, Ints
+
+LOSSES = 2  # keys the draw of which messages get lost
+
+
+class Session:
+    """One run over a carrier, whatever it is.
+
+    Parameters
+    ----------
+    problem : Problem
+        What everybody may know.
+    algorithm : Algorithm
+        What is run.
+    carrier : Carrier
+        Where the sites are.
+    edges : callable, optional
+        From the number of a round to a mask (edges,) of those that carry.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        algorithm: Algorithm[Any],
+        carrier: Carrier,
+        edges: Callable[[int], Bools] | None = None,
+    ) -> None:
+        self.problem, self.algorithm, self.carrier, self.edges = problem, algorithm, carrier, edges
+        graph = problem.graph
+        self.home = np.empty(graph.node_count, dtype=np.int64)
+        for k, scope in enumerate(carrier.sites):
+            self.home[scope.nodes] = k
+        # Whether there is one site, whose nodes and edges are in the order of the network.
+        self._in_order = len(carrier.sites) == 1 and bool((np.diff(carrier.sites[0].nodes) > 0).all())
+        self._senders = _senders(graph.head, graph.tail, self.home, len(carrier.sites))
+        self.outgoing: dict[SiteId, Mapping[SiteId, Arrays]] = {}  # what every site last sent to the others
+        self.memory: Any = None
+        self.to_all: Arrays = {}
+        self.to_each: dict[str, Any] = {}  # (nodes, ...), the last row addressed to each
+        self.bytes_sent = 0
+        self.row_bytes = 0
+        self.whole = True  # whether the sites are between two rounds
+        self._old_rows: list[tuple[str, Ints, Any]] = []  # of ``to_each``, before this round
+
+    # ------------------------------------------------------------------ rounds
+
+    def begin(self, turn: Turn, *, warm: bool = False) -> None:
+        """Round 0: every node makes its first state and sends. ``warm``: from the present state."""
+        self.to_all, self.to_each = {}, {}
+        if isinstance(self.algorithm, Coordinated):
+            self.memory = self.algorithm.start(self.problem, turn, self.memory if warm else None)
+        request = Request("resume" if warm else "begin", turn)
+        answers = self._answers({site: request for site in range(len(self.carrier.sites))})
+        self._deliver(answers)
+        self._coordinate(answers, turn)
+
+    def step(self, turn: Turn) -> None:
+        """One round, of one exchange or several. If a site fails, nobody has moved (see ``whole``)."""
+        self._old_rows = []
+        before = self.memory, self.to_all, self.outgoing, self.bytes_sent, self.row_bytes
+        away: set[SiteId] = set()
+        while True:
+            try:
+                silent = self._round(turn, away)
+            except LearningError:
+                self._back(before)
+                raise
+            if not silent:
+                self.carrier.settle(keep=True)
+                return
+            self._back(before)
+            away |= silent
+            if len(away) == len(self.carrier.sites):
+                raise LearningError(f"no site answered in round {turn.round:,}")
+
+    def _round(self, turn: Turn, away: set[SiteId]) -> set[SiteId]:
+        """All exchanges of a round without the sites that are away; the sites that did not answer."""
+        active = turn.active if not away else turn.active[~np.isin(self.home[turn.active], list(away))]
+        for exchange in range(self.algorithm.exchanges(turn.round)):
+            here = Turn(turn.round, active, turn.seed, exchange)
+            requests = self._requests(here)
+            answers = self.carrier.exchange(requests)
+            silent = {site for site, answer in answers.items() if isinstance(answer, Missing)}
+            if silent:
+                return silent
+            spoken = {site: answer for site, answer in answers.items() if isinstance(answer, Messages)}
+            self._deliver(spoken)
+            self._coordinate(spoken, here)
+        return set()
+
+    def _back(self, before: Any) -> None:
+        """Undo a round, here and at the sites."""
+        self.memory, self.to_all, self.outgoing, self.bytes_sent, self.row_bytes = before
+        for name, where, rows in reversed(self._old_rows):
+            self.to_each[name][where] = rows
+        self._old_rows = []
+        self.whole = self.carrier.settle(keep=False) and self.whole
+
+    def propose(self, turn: Turn, effort: float) -> bool:
+        """Instead of a round: the state that the algorithm proposes; to be settled by the caller."""
+        whole = self.carrier.sees_all and len(self.carrier.sites) == 1 and not self.carrier.lost and self.edges is None
+        if not whole or len(turn.active) < self.problem.graph.node_count:
+            return False
+        answer = self.carrier.exchange({0: self._request("finish", 0, turn, effort=effort)})[0]
+        return isinstance(answer, Messages)
+
+    def measure(self) -> tuple[dict[str, float], float | None]:
+        """Sums of ``measure`` over all nodes, and the mean error on the test data (None without).
+
+        It uses every node's last messages, whoever was present; this is bookkeeping and counts no bytes.
+        """
+        turn = Turn(0, np.arange(self.problem.graph.node_count), 0)
+        sites = range(len(self.carrier.sites))
+        answers = self._answers({site: self._request("measure", site, turn) for site in sites})
+        totals = {
+            name: float(self._by_node([answers[site].scalars[name] for site in sites]).sum())
+            for name in answers[0].scalars
+        }
+        if TESTED not in totals:
+            return totals, None
+        tested, wrong = totals.pop(TESTED), totals.pop(ERROR)
+        return totals, wrong / tested if tested else np.nan
+
+    # ------------------------------------------------------------------ one exchange, in parts
+
+    def _answers(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, Messages]:
+        """What every site answers; all of them must."""
+        out = {}
+        for site, answer in self.carrier.exchange(requests).items():
+            if isinstance(answer, Missing):
+                raise LearningError(f"site {site} did not answer: {answer.why}")
+            out[site] = answer
+        return out
+
+    def _requests(self, turn: Turn) -> dict[SiteId, Request]:
+        """What every site with somebody present is asked for; everybody receives before anybody computes."""
+        carries = self._carrying(turn)
+        self._count_neighbours(carries)
+        sites = range(len(self.carrier.sites))
+        if carries is None:
+            return {site: self._request("step", site, turn) for site in sites}
+        present = np.unique(self.home[turn.active]).tolist()
+        return {site: self._request("step", site, turn, carries[self.carrier.sites[site].edges]) for site in present}
+
+    def _request(
+        self, work: Any, site: SiteId, turn: Turn, carries: Bools | None = None, effort: float = 0.0
+    ) -> Request:
+        inbox = {other: self.outgoing[other][site] for other in self._senders[site]}
+        nodes = self.carrier.sites[site].nodes
+        to_each = {name: rows[nodes] for name, rows in self.to_each.items()}
+        return Request(work, turn, inbox, self.to_all, to_each, carries, effort)
+
+    def _deliver(self, answers: Mapping[SiteId, Messages]) -> None:
+        """Keep what the sites sent to each other until it is received."""
+        self.outgoing = {**self.outgoing, **{site: answer.neighbours for site, answer in answers.items()}}
+        self.row_bytes = next((answer.row_bytes for answer in answers.values()), self.row_bytes)
+
+    def _carrying(self, turn: Turn) -> Bools | None:
+        """Which edges of the graph carry in this exchange; None for all."""
+        graph, lost = self.problem.graph, self.carrier.lost
+        if len(turn.active) == graph.node_count and not lost and self.edges is None:
+            return None
+        active = np.zeros(graph.node_count, dtype=bool)
+        active[turn.active] = True
+        carries = active[graph.head] & active[graph.tail]
+        if self.edges is not None:
+            carries &= self.edges(turn.round)
+        if lost:
+            # Either of the two messages may be lost; keyed by the round, the same for every number of sites.
+            key = [LOSSES, turn.seed, turn.round, *([turn.exchange] if turn.exchange else [])]
+            carries &= (np.random.default_rng(key).random((graph.edge_count, 2)) >= lost).all(axis=1)
+        return carries
+
+    def _coordinate(self, answers: Mapping[SiteId, Messages], turn: Turn) -> None:
+        """Let the coordinator read what was sent to it, and answer."""
+        spoken = [answer for answer in answers.values() if answer.coordinator]
+        if not spoken or not isinstance(self.algorithm, Coordinated):
+            return
+        speakers = np.concatenate([answer.speakers for answer in spoken])
+        order = np.argsort(speakers)
+        words = {
+            name: np.concatenate([answer.coordinator[name] for answer in spoken])[order]
+            for name in spoken[0].coordinator
+        }
+        self.memory, reply = self.algorithm.combine(self.memory, words, turn)
+        self.to_all = reply.to_all
+        for name, rows in reply.to_each.items():
+            if name not in self.to_each:
+                self.to_each[name] = np.zeros((self.problem.graph.node_count, *rows.shape[1:]), dtype=rows.dtype)
+            self._old_rows.append((name, speakers[order], self.to_each[name][speakers[order]]))
+            self.to_each[name][speakers[order]] = rows
+        self._count_coordinator(words, reply, len(speakers))
+
+    # ------------------------------------------------------------------ counting bytes, as if every node were a site
+
+    def _count_neighbours(self, carries: Bools | None) -> None:
+        edges = self.problem.graph.edge_count if carries is None else int(carries.sum())
+        self.bytes_sent += 2 * edges * self.row_bytes
+
+    def _count_coordinator(self, words: Arrays, reply: Reply, speakers: int) -> None:
+        broadcast = sum(np.asarray(values).nbytes for values in reply.to_all.values())
+        self.bytes_sent += speakers * (_row_bytes(words) + _row_bytes(reply.to_each) + broadcast)
+
+    # ------------------------------------------------------------------ snapshots, where states may be collected
+
+    def snapshot(self, *, copy_: bool = True) -> Snapshot:
+        """Everything a later session needs to go on, as one site holding every node would have it."""
+        parts = self.carrier.save(copy=copy_)
+        state = parts[0].state
+        axes = axes_of(state)
+        if not self._in_order:
+            state = type(state)(
+                **{
+                    name: self._whole([getattr(part.state, name) for part in parts], axis)
+                    for name, axis in axes.items()
+                }
+            )
+        sent = {name: self._by_node([part.sent[name] for part in parts]) for name in parts[0].sent}
+        memory = copy.deepcopy(self.memory) if copy_ else self.memory
+        to_each = {name: rows.copy() for name, rows in self.to_each.items()}
+        return Snapshot(state, sent, memory, dict(self.to_all), to_each, self.bytes_sent, self.row_bytes)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from a snapshot, which stays as it is, whatever number of sites it was taken on."""
+        state, axes = snapshot.state, axes_of(snapshot.state)
+        parts = []
+        for nodes, edges in self.carrier.sites:
+            fields = {
+                name: np.array(getattr(state, name)[nodes if axis == "node" else edges]) for name, axis in axes.items()
+            }
+            parts.append(
+                SiteSnapshot(
+                    type(state)(**fields), {name: np.array(rows[nodes]) for name, rows in snapshot.sent.items()}
+                )
+            )
+        self.carrier.load(parts)
+        self.memory = copy.deepcopy(snapshot.memory)
+        self.to_all = dict(snapshot.to_all)
+        self.to_each = {name: rows.copy() for name, rows in snapshot.to_each.items()}
+        self.bytes_sent, self.row_bytes = snapshot.bytes_sent, snapshot.row_bytes
+        self.outgoing = self._outgoing(snapshot.sent)
+        self.whole = True
+
+    def _outgoing(self, sent: Arrays) -> dict[SiteId, Mapping[SiteId, Arrays]]:
+        """What every site had sent to the others, from what every node had sent."""
+        graph = self.problem.graph
+        out: dict[SiteId, Mapping[SiteId, Arrays]] = {site: {} for site in range(len(self.carrier.sites))}
+        if len(self.carrier.sites) == 1:
+            return out
+        ends = np.concatenate([graph.head, graph.tail])
+        to = self.home[np.concatenate([graph.tail, graph.head])]
+        crossing = self.home[ends] != to
+        pairs = np.unique(np.stack([self.home[ends[crossing]], to[crossing], ends[crossing]]), axis=1)
+        cuts = np.flatnonzero((np.diff(pairs[:2], axis=1) != 0).any(axis=0)) + 1
+        for group in np.split(pairs, cuts, axis=1) if pairs.shape[1] else []:
+            rows = {name: values[group[2]] for name, values in sent.items()}
+            out[int(group[0, 0])] = {**out[int(group[0, 0])], int(group[1, 0]): rows}
+        return out
+
+    def _by_node(self, parts: Sequence[Any]) -> Any:
+        """What all sites have, in the order of the nodes."""
+        if self._in_order:
+            return parts[0]
+        whole = np.empty((self.problem.graph.node_count, *parts[0].shape[1:]), dtype=parts[0].dtype)
+        for scope, part in zip(self.carrier.sites, parts, strict=True):
+            whole[scope.nodes] = part
+        return whole
+
+    def _whole(self, parts: Sequence[Any], axis: str) -> Any:
+        """A state field over the whole network; an edge that two sites know is taken from its smaller end."""
+        if axis == "node":
+            return self._by_node(parts)
+        graph = self.problem.graph
+        whole = np.empty((graph.edge_count, *parts[0].shape[1:]), dtype=parts[0].dtype)
+        for site, (scope, part) in enumerate(zip(self.carrier.sites, parts, strict=True)):
+            smaller = self.home[graph.head[scope.edges]] == site
+            whole[scope.edges[smaller]] = part[smaller]
+        return whole
+
+
+def _senders(head: Ints, tail: Ints, home: Ints, count: int) -> list[list[SiteId]]:
+    """For every site, the others that an edge joins it with."""
+    ends = np.concatenate([np.stack([home[head], home[tail]]), np.stack([home[tail], home[head]])], axis=1)
+    pairs = np.unique(ends[:, ends[0] != ends[1]], axis=1)
+    return [pairs[1, pairs[0] == site].tolist() for site in range(count)]
+
+
+def _row_bytes(arrays: Arrays) -> int:
+    return sum(values[:1].nbytes for values in map(np.asarray, arrays.values()) if len(values))

@@ -1,0 +1,90 @@
+"""Every shipped algorithm on a network that suits it, made anew in every process: for tests of checkpoints."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+from kinfolk import (
+    IFCA,
+    Clustered,
+    FedAvg,
+    FedGD,
+    FedRelax,
+    GTVMin,
+    Inexact,
+    KerasModel,
+    LinearModel,
+    Local,
+    Logistic,
+    Network,
+    PFedMe,
+    Pooled,
+    SquaredNorm,
+    TorchDescent,
+    TorchLoss,
+    TorchModel,
+    Uniform,
+    public,
+)
+from kinfolk.testing import difficult_network
+
+
+def small_module(outputs: int = 1) -> Any:
+    import torch
+
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, outputs))
+
+
+def keras_model() -> Any:
+    import keras
+
+    keras.utils.set_random_seed(0)
+    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(3, "tanh"), keras.layers.Dense(1)])
+
+
+def with_sets() -> Network:
+    network = difficult_network()
+    return network.with_public(public.standard_normal(network, 6, per_node=True))
+
+
+SHIPPED: dict[str, tuple[Callable[[], Network], Callable[[], Any]]] = {
+    "GTVMin": (difficult_network, lambda: GTVMin(lam=0.1)),
+    "GTVMin smooth": (difficult_network, lambda: GTVMin(coupling=SquaredNorm(), steps="published")),
+    "GTVMin direct": (difficult_network, lambda: GTVMin(coupling=SquaredNorm(), steps="direct")),
+    "GTVMin inexact": (difficult_network, lambda: GTVMin(inexact=Inexact(0.1))),
+    "GTVMin logistic": (lambda: difficult_network(classes=True), lambda: GTVMin(Logistic(ridge=0.1))),
+    "GTVMin torch": (difficult_network, lambda: GTVMin(TorchLoss(small_module(), steps=3), steps="published")),
+    "Local": (difficult_network, Local),
+    "Pooled": (lambda: difficult_network(classes=True), lambda: Pooled(Logistic(ridge=0.1))),
+    "Clustered": (difficult_network, lambda: Clustered(clusters=tuple(np.arange(24) % 2))),
+    "FedAvg": (difficult_network, lambda: FedAvg(local_steps=3)),
+    "FedGD": (difficult_network, FedGD),
+    "IFCA": (difficult_network, lambda: IFCA(model_count=2, initial=Uniform(-1.0, 1.0), starts=2)),
+    "PFedMe": (difficult_network, PFedMe),
+    "TorchDescent": (difficult_network, TorchDescent),
+    "FedRelax linear": (difficult_network, lambda: FedRelax(LinearModel())),
+    "FedRelax trees": (difficult_network, lambda: FedRelax(DecisionTreeRegressor(max_depth=3), recall=3)),
+    "FedRelax forest": (with_sets, lambda: FedRelax(RandomForestRegressor(3, max_depth=2), order="colours")),
+    "FedRelax classes": (lambda: difficult_network(classes=True), lambda: FedRelax(LogisticRegression())),
+    "FedRelax kinds": (difficult_network, lambda: FedRelax(by_name)),
+    "FedRelax torch": (difficult_network, lambda: FedRelax(TorchModel(small_module(), epochs=2, keep="optimiser"))),
+    "FedRelax keras": (difficult_network, lambda: FedRelax(KerasModel(keras_model, epochs=1))),
+    "FedRelax one class": (
+        lambda: difficult_network(classes=True), lambda: FedRelax(DecisionTreeClassifier(max_depth=2))
+    ),
+}  # fmt: skip
+
+
+def by_name(node: Any) -> Any:
+    return LinearModel() if node % 2 else DecisionTreeRegressor(max_depth=2)
+
+
+def options(name: str) -> dict[str, Any]:
+    """How an algorithm is run; the direct solver needs everybody."""
+    share = 1.0 if name == "GTVMin direct" else 0.6
+    return {"rounds": 9, "stop": None, "participation": share, "seed": 4, "measure_every": 4, "progress": False}
