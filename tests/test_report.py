@@ -382,3 +382,24 @@ def test_the_command_repeats_the_run(run, counties, hostile):
     assert "--lam 1.0 --method" not in words.command(run)
     assert "'<u>shop</u>'" in words.command(hostile)
     assert "node='shop', target='sales'" in words.python_lines(run)
+
+
+def test_the_page_says_what_leaves_a_node_as_the_algorithm_declares_it(run, tmp_path):
+    says = words.exchange(run)["says"]
+    assert says.startswith("To each neighbour every node sends parameters (3 numbers). To the coordinator: ")
+    table = shops([f"shop {k}" for k in range(6)])
+    lonely = learn(table, node="shop", target="sales", method="ifca", progress=False)
+    told = words.exchange(lonely)
+    assert "To each neighbour every node sends nothing." in told["says"]
+    assert not [name for name, _ in told["figures"] if "between neighbours" in name]
+    assert told["sees"] == ["Nothing: neighbours exchange no messages."]
+    file = tmp_path / "secretive.py"
+    file.write_text(
+        "from dataclasses import dataclass\nfrom kinfolk import GTVMin\n"
+        "@dataclass(frozen=True)\nclass Secretive(GTVMin):\n    def sends(self, problem):\n        return None\n"
+        "def make(loss):\n    return Secretive(loss)\n"
+    )
+    secret = learn(table, node="shop", target="sales", method=f"{file}:make", progress=False)
+    told = words.exchange(secret)
+    assert told["says"].startswith("Secretive does not declare what it sends: nobody knows what leaves a node.")
+    assert told["hidden"] == ["Unknown."]

@@ -154,10 +154,8 @@ def _talk(run: RunFacts) -> tuple[str, list[str], list[str]]:
         unknown = f"{run.about['algorithm']} does not declare what it sends: nobody knows what leaves a node."
         return unknown, ["Unknown."], ["Unknown."]
     neighbours, coordinator = _sent_to(run, "neighbours"), _sent_to(run, "coordinator")
-    says = (
-        f"Every node sends each of its neighbours {_contents(neighbours)}, and a coordinator {_contents(coordinator)}."
-    )
-    hidden = ["Rows: no features and no target of any node leave it for tailored models."]
+    says = f"To each neighbour every node sends {_contents(neighbours)}. To the coordinator: {_contents(coordinator)}."
+    hidden = ["Rows: features and targets are not among what the algorithm declares, and all else is refused."]
     if not neighbours:
         return says, ["Nothing: neighbours exchange no messages."], hidden
     if "most similar" not in run.about["graph"]:
@@ -170,10 +168,12 @@ def _talk(run: RunFacts) -> tuple[str, list[str], list[str]]:
 
 
 def _contents(sent: list[dict[str, Any]]) -> str:
-    """What is sent, with the number of its numbers."""
-    if not sent:
-        return "nothing"
-    return ", ".join(f"{each['content']} ({each['numbers']:,} number{'s' * (each['numbers'] > 1)})" for each in sent)
+    """What is sent, each content once, with how many numbers it has."""
+    counts: dict[str, int] = {}
+    for each in sent:
+        counts[each["content"]] = counts.get(each["content"], 0) + each["numbers"]
+    parts = [f"{content} ({count:,} number{'s' * (count > 1)})" for content, count in counts.items()]
+    return "; ".join(parts) or "nothing"
 
 
 # ---------------------------------------------------------------------- how to repeat it

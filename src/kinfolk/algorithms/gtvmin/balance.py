@@ -31,7 +31,7 @@ ROUNDING = 1e-26  # squares below this say nothing about balance
 
 PROGRESS = Sent("how far it moved and has to go, every tenth round")
 SENT = {  # to the coordinator
-    "pull": Sent("sum over its edges, once"),
+    "pull": Sent("weight of its edges, once"),
     "curvature": Sent("curvature of the loss, once"),
     "missed": Sent("number of messages that did not come, every tenth round"),
     **dict.fromkeys((*CONDITIONS, "moved_w", "moved_u"), PROGRESS),
