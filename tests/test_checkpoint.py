@@ -18,6 +18,7 @@ import kinfolk
 from kinfolk import FedGD, FedRelax, GTVMin, InProcess, InputError, LinearModel, Squared, Tolerance, fit, resume
 from kinfolk.algorithms.catalog import CATALOG, rebuilt
 from kinfolk.engine.checkpoint import DRAFT, FILE, Checkpoints, digest
+from kinfolk.engine.packing import Unpacker
 from kinfolk.engine.specs import differences, spec_of
 from kinfolk.testing import difficult_network
 from shipped import SHIPPED, by_name, options
@@ -75,7 +76,7 @@ def test_killed_at_random_moments(tmp_path):
         "run = (resume(folder, network, checkpoint_every=5, progress=False) if go_on else\n"
         "       fit(network, GTVMin(lam=0.3), rounds=150, stop=None, checkpoint=folder, checkpoint_every=5,\n"
         "           progress=False))\n"
-        "run.history.to_pickle(folder / 'history'); import numpy; numpy.save(folder / 'w', run.models.w)\n"
+        "import numpy; numpy.savez(folder / 'end', w=run.models.w, bytes=run.history['bytes'])\n"
     )
     rng = np.random.default_rng(int.from_bytes(os.urandom(4)))
     kills = 0
@@ -90,9 +91,12 @@ def test_killed_at_random_moments(tmp_path):
             process.wait()
             kills += 1
     assert process.returncode == 0
+    assert kills > 0
     network = kinfolk.datasets.load_us_counties().network()
     straight = fit(network, GTVMin(lam=0.3), rounds=150, stop=None, progress=False)
-    np.testing.assert_array_equal(np.load(tmp_path / "w.npy"), straight.models.w)
+    end = np.load(tmp_path / "end.npz")
+    np.testing.assert_array_equal(end["w"], straight.models.w)
+    np.testing.assert_array_equal(end["bytes"], straight.history["bytes"])
 
 
 def test_what_is_made_of_names_and_numbers_need_not_be_given_again(tmp_path):
@@ -173,7 +177,7 @@ def test_another_version_of_the_format_is_refused(tmp_path):
     network = difficult_network()
     fit(network, FedGD(), rounds=2, stop=None, checkpoint=tmp_path)
     edit_header(tmp_path, lambda header: header.update(format=99, version="9.9"))
-    with pytest.raises(InputError, match=r"Expected a checkpoint of format 1, .* has format 99, written by"):
+    with pytest.raises(InputError, match=r"Expected a checkpoint of format 1 by kinfolk .* has format 99, written by"):
         resume(tmp_path, network)
 
 
@@ -226,7 +230,11 @@ def test_a_checkpoint_cannot_name_code(tmp_path):
 
         return change
 
-    for name in ("np", "InputError", "GTVMin", "os", "subprocess.Popen", "Site", "eval"):
+    owner = Unpacker({}, GTVMin(), ())
+    assert owner._record_type("State").__module__ == "kinfolk.algorithms.gtvmin.algorithm"
+    for name in ("np", "InputError", "GTVMin", "os", "subprocess.Popen", "Site", "eval", "Inexact", "OptionalHooks"):
+        with pytest.raises(InputError, match="Expected records of GTVMin in the checkpoint"):
+            owner._record_type(name)
         (tmp_path / FILE).write_bytes(original)
         edit_header(tmp_path, record(name))
         with pytest.raises(InputError):
@@ -285,7 +293,7 @@ def test_a_full_disk_stops_the_run_or_is_reported(tmp_path, monkeypatch):
     run = fit(network, FedGD(), checkpoint=tmp_path / "a", **settings)
     assert run.stopped.startswith("stopped: the checkpoint in ")
     assert run.stopped.endswith("could not be written: No space left on device")
-    assert run.rounds == 4
+    assert run.rounds == 0
     with pytest.warns(RuntimeWarning, match="The run goes on, although the checkpoint in .* No space left on device"):
         run = fit(network, FedGD(), checkpoint=tmp_path / "b", checkpoint_failure="go on", **settings)
     assert_identical(run, straight)
@@ -297,11 +305,11 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch):
     straight = fit(network, FedGD(), rounds=9, stop=None)
     calls = []
 
-    def second_fails(self, content):
+    def only_two_fit(self, content):
         calls.append(1)
-        (real if len(calls) == 1 else full_disk)(self, content)
+        (real if len(calls) <= 2 else full_disk)(self, content)
 
-    monkeypatch.setattr(Checkpoints, "_replace", second_fails)
+    monkeypatch.setattr(Checkpoints, "_replace", only_two_fit)
     run = fit(network, FedGD(), rounds=9, stop=None, checkpoint=tmp_path, checkpoint_every=3)
     assert run.rounds == 6
     monkeypatch.setattr(Checkpoints, "_replace", real)
@@ -324,6 +332,135 @@ def test_a_read_only_file_system_gets_a_sentence():
 def test_checkpoint_every_is_checked(tmp_path, every):
     with pytest.raises(InputError, match="The 'checkpoint_every' parameter of fit must be a whole number ≥ 1"):
         fit(difficult_network(), FedGD(), checkpoint=tmp_path, checkpoint_every=every)
+
+
+@pytest.mark.parametrize("shape", [(37, 3000), (37, 0), (36, 3), (37, 3, 1)])
+def test_arrays_of_another_shape_are_refused_before_they_are_used(tmp_path, shape):
+    """Compiled loops do not check their bounds: a crafted file must not reach them."""
+    network = difficult_network()
+    fit(network, GTVMin(), rounds=2, stop=None, checkpoint=tmp_path)
+    with safetensors.safe_open(tmp_path / FILE, "numpy") as opened:
+        header = json.loads(opened.metadata()["kinfolk"])
+    arrays = safetensors.numpy.load_file(tmp_path / FILE)
+    header["stopped"], header["numbers"]["last"] = None, 9
+    arrays[header["snapshot"]["state"]["fields"]["u"]["array"]] = np.zeros(shape)
+    text = json.dumps(header)
+    (tmp_path / FILE).write_bytes(
+        safetensors.numpy.save(arrays, metadata={"kinfolk": text, "digest": digest(text, arrays)})
+    )
+    with pytest.raises(
+        InputError, match=r"Expected float64 of shape \(37, 3\) in the checkpoint, got float64 of shape"
+    ):
+        resume(tmp_path, network)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header.update(network={}),
+        lambda header: header["specs"]["algorithm"].pop("fields"),
+        lambda header: header["specs"]["algorithm"]["fields"].update(unknown=1),
+        lambda header: header["position"].update(rows=[{}]),
+        lambda header: header.update(specs=[]),
+        lambda header: header.update(version="7.7"),
+        lambda header: header["snapshot"].update(state={"list": [{"list": []}] * 3}),
+    ],
+)
+def test_a_crafted_header_gets_a_sentence(tmp_path, change):
+    network = difficult_network()
+    fit(network, FedGD(), rounds=2, stop=None, checkpoint=tmp_path)
+    edit_header(tmp_path, change)
+    with pytest.raises(InputError, match=r"^Expected "):
+        resume(tmp_path, network)
+
+
+def test_a_run_that_failed_can_be_resumed(tmp_path, monkeypatch):
+    network, real = difficult_network(), Checkpoints._replace
+    straight = fit(network, FedGD(), rounds=9, stop=None)
+    calls = []
+
+    def third_fails(self, content):
+        calls.append(1)
+        (full_disk if len(calls) == 3 else real)(self, content)
+
+    monkeypatch.setattr(Checkpoints, "_replace", third_fails)
+    run = fit(network, FedGD(), rounds=9, stop=None, checkpoint=tmp_path, checkpoint_every=3)
+    assert run.rounds == 6
+    assert_identical(resume(tmp_path, network, checkpoint_every=3), straight)
+
+
+def test_the_engine_is_part_of_the_run(tmp_path):
+    network = difficult_network()
+    engine = InProcess(3, lost=0.3)
+    straight = fit(network, GTVMin(), rounds=12, stop=None, engine=engine)
+    stop_early(network, GTVMin(), tmp_path, engine=engine)
+    with pytest.raises(InputError, match="Expected an engine that loses 30% of the messages, got 0%"):
+        resume(tmp_path, network, engine=InProcess(3))
+    assert_identical(resume(tmp_path, network), straight)
+
+
+def stop_early(network, algorithm, folder, **options):
+    """A run that ends in round 7, as if by a crash."""
+
+    def crash(row, snapshot):
+        if row["round"] == 7:
+            raise KeyboardInterrupt
+
+    settings = {"rounds": 12, "stop": None, "checkpoint": folder, "checkpoint_every": 2, "callbacks": [crash]}
+    with pytest.raises(KeyboardInterrupt):
+        fit(network, algorithm, **{**settings, **options})
+
+
+@pytest.mark.parametrize("sites", [1, 4])
+def test_resumed_with_a_stop_rule_polish_and_reports(tmp_path, sites):
+    """Long enough for reports to the coordinator, proposals of an answer, and convergence."""
+    network, algorithm, engine = difficult_network(), GTVMin(lam=0.1), InProcess(sites)
+    straight = fit(network, algorithm, engine=engine, rounds=4000)
+    stop_early(network, algorithm, tmp_path, engine=engine, rounds=4000, stop=Tolerance())
+    assert_identical(resume(tmp_path, network, checkpoint_every=3), straight)
+
+
+def test_a_kill_before_the_first_round_leaves_a_checkpoint(tmp_path):
+    stop_early(difficult_network(), FedGD(), tmp_path, checkpoint_every=100)
+    assert (tmp_path / FILE).is_file()
+
+
+def test_an_ended_run_can_be_read_from_a_folder_that_is_in_use(tmp_path):
+    network = difficult_network()
+    run = fit(network, FedGD(), rounds=3, stop=None, checkpoint=tmp_path)
+    held = Checkpoints.again(tmp_path, 1, "stop")
+    assert_identical(resume(tmp_path, network), run)
+    held.close()
+
+
+def test_functions_are_compared_by_what_they_do_not_by_where_they_stand():
+    code = (
+        "from functools import partial; from kinfolk.engine.specs import spec_of\n"
+        "def f(r, *, k=1): return [x for x in range(r) if x in {'a', 'b', 'c'}]\n"
+        "class A:\n    def __init__(self, n): self.n = n\n    def m(self): return self.n\n"
+        "print([spec_of(each)['fingerprint'] for each in (f, A(1).m, partial(f, 3))])"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(seen) == 1
+    pairs = [
+        (lambda: [x + 1 for x in ()], lambda: [x + 2 for x in ()]),
+        (with_default(1), with_default(2)),
+        (np.ones(2).sum, np.zeros(2).sum),
+    ]
+    for one, other in pairs:
+        assert spec_of(one) != spec_of(other)
+
+
+def with_default(value):
+    def function(*, option=value):
+        return option
+
+    return function
 
 
 def test_every_type_of_the_catalog_is_rebuilt():

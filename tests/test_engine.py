@@ -12,6 +12,7 @@ from kinfolk import (
     FedAvg,
     FedGD,
     FedRelax,
+    Given,
     GTVMin,
     InProcess,
     InputError,
@@ -31,7 +32,8 @@ from kinfolk.checks import LearningError
 from kinfolk.engine.in_process import WorkersHere
 from kinfolk.engine.protocol import Coordinated, Messages, Missing, Outbox, PerNode, Reply, Sends, Sent, Turn
 from kinfolk.engine.session import Session
-from kinfolk.network.site import sites_of
+from kinfolk.engine.worker import SiteWorker
+from kinfolk.network.site import _site, sites_of
 from kinfolk.testing import check_algorithm, difficult_network
 
 
@@ -369,6 +371,38 @@ def test_mistakes_of_authors_get_a_sentence_with_the_name_of_the_algorithm(mista
     fit(difficult_network(), Author(), rounds=2, stop=None)
 
 
+@dataclass(frozen=True)
+class Late(Author):
+    """An algorithm that sends more than it declares, but not at once."""
+
+    def step(self, site, state, inbox, turn):
+        state, outbox = super().step(site, state, inbox, turn)
+        late = {"rows": state.w} if turn.round == 4 else {}
+        return state, Outbox(outbox.neighbours, late)
+
+
+def test_what_is_not_declared_is_refused_in_every_round():
+    with pytest.raises(InputError, match=r"only what it declares \(nothing\), got 'rows'"):
+        fit(difficult_network(), Late(), rounds=6, stop=None)
+
+
+@dataclass(frozen=True)
+class Drifting(Author):
+    """An algorithm whose state changes its type."""
+
+    def init(self, site, turn):
+        state, outbox = super().init(site, turn)
+        return OneField(state.w.astype(int)), outbox
+
+    def step(self, site, state, inbox, turn):
+        return OneField(state.w + 0.5), Outbox({"w": state.w + 0.5})
+
+
+def test_a_state_that_changes_its_type_is_refused():
+    with pytest.raises(InputError, match=r"Expected the field 'w' of Drifting to stay as in round 0, int64 of shape"):
+        fit(difficult_network(), Drifting(), rounds=2, stop=None)
+
+
 # ---------------------------------------------------------------------- a problem without rows
 
 
@@ -399,7 +433,7 @@ def test_a_run_over_a_problem_has_the_same_history_and_says_what_it_lacks(algori
         lambda: far.predict(network.test.X, network.test.owner), far.error, lambda: far.certificate, lambda: far.state,
         lambda: far.models, lambda: far.network,
     ):  # fmt: skip
-        with pytest.raises(InputError, match="this one is over a Problem, whose rows and models stay at the sites"):
+        with pytest.raises(InputError, match="the rows and models of this one stay at the sites: ask there"):
             lacking()
 
 
@@ -443,6 +477,139 @@ def test_a_site_that_does_not_answer_is_away_for_the_round_and_nobody_has_moved_
     for ours, theirs in zip(session.snapshot().state, expected.state, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert session.bytes_sent == expected.snapshot.bytes_sent
+
+
+def test_sites_of_any_partition_receive_the_rows_of_the_right_nodes():
+    """Nodes of a site need neither be consecutive nor ascend."""
+    network, algorithm = difficult_network(), GTVMin()
+    shuffled = np.random.default_rng(0).permutation(24)
+    parts = [shuffled[:5], shuffled[5:14], shuffled[14:]]
+    home = np.empty(24, dtype=np.int64)
+    for k, nodes in enumerate(parts):
+        home[nodes] = k
+    graph = network.graph
+    sites = [
+        _site(network, nodes, np.flatnonzero((home[graph.head] == k) | (home[graph.tail] == k)))
+        for k, nodes in enumerate(parts)
+    ]
+    workers = [
+        SiteWorker(site, algorithm, home[site.outside], algorithm.sends(network), undoable=True) for site in sites
+    ]
+    session = Session(network, algorithm, WorkersHere(workers))
+    session.begin(everybody(network))
+    for round_ in range(1, 15):
+        session.step(everybody(network, round_))
+    expected = fit(network, algorithm, rounds=14, stop=None)
+    for ours, theirs in zip(session.snapshot().state, expected.state, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+class EachState(NamedTuple):
+    w: PerNode
+    seen: PerNode
+
+
+@dataclass(frozen=True)
+class Answered(probes.Plain, Coordinated[Any, Any]):
+    """Two exchanges a round; the coordinator answers each node; site 2 can fail in the second exchange."""
+
+    fails_at: int = 0
+
+    def exchanges(self, round_):
+        return 2
+
+    def init(self, site, turn):
+        w = site.local_losses(self.loss).start
+        return EachState(w, np.zeros(site.node_count)), Outbox({"w": w}, {"number": site.nodes.astype(float)})
+
+    def step(self, site, state, inbox, turn):
+        if turn.round == self.fails_at and turn.exchange == 1 and 23 in site.nodes:
+            raise LearningError("the last site is down")
+        seen = inbox.to_each["twice"] + turn.round
+        return EachState(state.w + 1.0, seen), Outbox({"w": state.w + 1.0}, {"number": seen})
+
+    def start(self, problem, turn, before=None):
+        return 0
+
+    def combine(self, memory, outbox, turn):
+        assert len(turn.active) == len(outbox["number"])
+        new = {"new": outbox["number"]} if turn.round == 2 else {}
+        return memory + 1, Reply(to_each={"twice": 2 * outbox["number"], **new})
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.7])
+def test_a_failure_in_a_later_exchange_undoes_the_whole_round(participation):
+    network = difficult_network()
+    options = {"stop": None, "participation": participation, "engine": InProcess(3), "seed": 5}
+    before = fit(network, Answered(), rounds=1, **options)
+    failed = fit(
+        network,
+        Answered(fails_at=2),
+        rounds=9,
+        **{**options, "participation": lambda r: run_with(network, participation, r)},
+    )
+    again = fit(
+        network, Answered(), rounds=1, **{**options, "participation": lambda r: run_with(network, participation, r)}
+    )
+    assert failed.rounds == 1
+    assert failed.stopped == "stopped before round 2: the last site is down"
+    for ours, theirs in zip(failed.state, again.state, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert failed.snapshot.memory == again.snapshot.memory == before.snapshot.memory
+    assert set(failed.snapshot.to_each) == {"twice"}
+    np.testing.assert_array_equal(failed.snapshot.to_each["twice"], again.snapshot.to_each["twice"])
+    assert failed.snapshot.bytes_sent == again.snapshot.bytes_sent
+
+
+def run_with(network, share, round_):
+    """Who takes part: always the last node."""
+    drawn = np.random.default_rng(round_).choice(23, round(share * 23), replace=False)
+    return [*drawn.tolist(), 23] if share < 1 else list(range(24))
+
+
+def test_a_mask_of_edges_is_asked_for_once_a_round():
+    network, asked = difficult_network(), []
+
+    def mask(round_):
+        asked.append(round_)
+        return np.ones(37, dtype=bool)
+
+    fit(network, probes.PowerMean(), rounds=3, stop=None, edges=mask)
+    assert asked == [1, 2, 3]
+
+
+def test_nodes_without_data_get_a_model_of_the_coordinator():
+    x = [[1.0]]
+    network = Network(graphs.edgeless(4), [(x, [5.0]), (x, [5.1]), (x, [9.0]), None])
+    for share in (1.0, 0.7):
+        ifca = fit(network, IFCA(model_count=2, initial=Given(((4.0,), (9.0,)))), rounds=60, participation=share)
+        assert ifca.models.w[3] in ifca.snapshot.to_all["w"]
+        assert ifca.models.w[3] != 0
+        common = fit(network, PFedMe(), rounds=5, stop=None, participation=lambda r: [0, 1, 2, 3] if r == 1 else [0, 1])
+        np.testing.assert_array_equal(common.models.w[3], common.snapshot.to_all["w"])
+
+
+def test_a_start_with_other_clusters_begins_anew():
+    network = difficult_network()
+    one = fit(network, FedAvg(), rounds=3, stop=None)
+    two = fit(network, FedAvg(clusters=tuple(k % 2 for k in range(24))), rounds=3, stop=None, start=one)
+    assert two.snapshot.to_all["w"].shape == (2, 3)
+    gradients = fit(network, FedAvg(average="gradients"), rounds=3, stop=None, start=one)
+    assert gradients.rounds == 6
+
+
+def test_a_state_given_to_a_run_is_started_from_on_any_number_of_sites():
+    network = difficult_network()
+    run = fit(network, GTVMin(), rounds=5, stop=None)
+    guess = run.with_state(run.state._replace(w=run.state.w + 1.0, w_bar=run.state.w_bar + 1.0))
+    one, four = (fit(network, GTVMin(), rounds=5, stop=None, start=guess, engine=InProcess(k)) for k in (1, 4))
+    np.testing.assert_allclose(one.models.w, four.models.w, atol=1e-12)
+    assert one.history.index[0] == 5
+
+
+def test_a_callback_cannot_change_the_history():
+    run = fit(difficult_network(), FedGD(), rounds=2, stop=None, callbacks=[lambda row, _: row.update(objective=7.0)])
+    assert (run.history["objective"] != 7.0).all()
 
 
 def test_no_site_answers():

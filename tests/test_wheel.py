@@ -104,7 +104,7 @@ def test_type_checkers_see_types_in_the_wheel(home, tmp_path):
     assert "def (node_count: int, *, weak_link: float =) -> kinfolk.network.graph.Graph" in seen
     assert "def (network: kinfolk.network.problem.Problem, " in seen
     assert "-> kinfolk.algorithms.gtvmin.algorithm.GTVMin" in seen
-    assert 'Argument 1 to "fit" has incompatible type "str"; expected "Network"' in seen
+    assert 'Argument 1 to "fit" has incompatible type "str"; expected "Problem"' in seen
     assert "import-untyped" not in seen
 
     marker = next(home.rglob("kinfolk/py.typed"))

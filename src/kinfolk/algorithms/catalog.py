@@ -8,12 +8,13 @@ from kinfolk.algorithms import clustered, fedavg, fedgd, fedrelax, ifca, local, 
 from kinfolk.algorithms.gtvmin import GTVMin, Inexact
 from kinfolk.checks import InputError
 from kinfolk.engine.fit import Tolerance
+from kinfolk.engine.in_process import InProcess
 from kinfolk.engine.specs import Spec, name_of
 from kinfolk.local_models import discrepancies, least_squares
 from kinfolk.objective import couplings, losses
 
 TYPES: tuple[type, ...] = (
-    GTVMin, Inexact, Tolerance, local.Local, clustered.Pooled, clustered.Clustered, fedavg.FedAvg,
+    GTVMin, Inexact, InProcess, Tolerance, local.Local, clustered.Pooled, clustered.Clustered, fedavg.FedAvg,
     fedgd.FedGD, fedrelax.FedRelax, ifca.IFCA, ifca.Uniform, ifca.OneOf, ifca.Given, ifca.Redrawn, pfedme.PFedMe,
     torch_descent.TorchDescent,
     losses.Squared, losses.SquaredDistance, losses.Huber, losses.Logistic, losses.Poisson, losses.Absolute,

@@ -105,7 +105,7 @@ class Pooled(ParametricAlgorithm[State], Coordinated[State, Memory]):
     def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
         """Every cluster starts at zero; a changed problem goes on from the same parameters."""
         count, width = self._cluster_count(), self.width(problem)
-        w = np.zeros((count, width)) if before is None else before.w
+        w = np.zeros((count, width)) if before is None or len(before.w) != count else before.w
         never = np.full(count, np.inf)
         sums = {
             "loss": np.zeros(count),

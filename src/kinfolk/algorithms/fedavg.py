@@ -94,7 +94,9 @@ class FedAvg(Averaging[State, Memory]):
     def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
         """All models where the loss starts; a changed problem goes on from the same models."""
         count = 1 if self.clusters is None else max(self.clusters) + 1
-        w = np.tile(self.loss.start(problem.feature_count), (count, 1)) if before is None else before.w
+        w = np.tile(self.loss.start(problem.feature_count), (count, 1))
+        if before is not None and before.w.shape == w.shape:
+            w = before.w
         return Memory(w, np.ones(count), np.inf)
 
     def combine(self, memory: Memory, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:

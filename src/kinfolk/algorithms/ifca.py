@@ -193,12 +193,10 @@ class IFCA(Averaging[State, Memory]):
         }
 
     def models(self, site: Site, state: State, inbox: Inbox) -> Models:
-        """The model that fits each node best, of those that the coordinator has now; as picked last without data."""
+        """The model that fits each node best, of those that the coordinator has now; the first one without data."""
         models = inbox.to_all["w"][int(inbox.to_all["leader"])]
         picked, _ = self._pick(site, models[None])
-        fits = np.where((site.data.sizes > 0)[:, None], models[picked[:, 0]], state.w)
-        found: Models = self.loss.models(fits)
-        return found
+        return self.loss.models(models[picked[:, 0]])
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
         """Objective Σ L_i, and the relative change of the models."""

@@ -115,10 +115,10 @@ class PFedMe(ParametricAlgorithm[State], Coordinated[State, Memory]):
         return memory, Reply(to_all={"w": memory.w, "change": np.asarray(memory.change)})
 
     def models(self, site: Site, state: State, inbox: Inbox) -> Models:
-        """θ_i; the common model at nodes that have not taken part yet."""
+        """θ_i; the common model at nodes without data, or that have not taken part yet."""
         theta: Floats = state.w
         common: Floats = inbox.to_all["w"]
-        models: Models = self.loss.models(np.where(state.took_part[:, None], theta, common))
+        models: Models = self.loss.models(np.where((state.took_part & (site.data.sizes > 0))[:, None], theta, common))
         return models
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:

@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from kinfolk.algorithms.catalog import CATALOG, rebuilt
 from kinfolk.checks import InputError
-from kinfolk.engine.checkpoint import Checkpoints, Stored, open_checkpoint
+from kinfolk.engine.checkpoint import Checkpoints, Stored, damage_noticed, open_checkpoint
 from kinfolk.engine.fit import go_on
-from kinfolk.engine.in_process import InProcess
 from kinfolk.engine.loop import Callback, Edges, Participation, Settings, Stop
 from kinfolk.engine.protocol import Algorithm, Engine
 from kinfolk.engine.run import Run
@@ -28,7 +27,7 @@ def resume(
     stop: Stop | Same | None = "same",
     participation: Participation | Same = "same",
     edges: Edges | Same | None = "same",
-    engine: Engine = InProcess(),
+    engine: Engine | Same = "same",
     callbacks: Iterable[Callback] = (),
     checkpoint_every: int = 100,
     checkpoint_failure: Literal["stop", "go on"] = "stop",
@@ -48,8 +47,9 @@ def resume(
     algorithm, stop, participation, edges : optional
         As given to ``fit``. What is made of names and numbers need not be given again; what holds code (an estimator, a
         module, a function) must be, and is compared by its fingerprint.
-    engine : Engine
-        Where the sites run: any number of them.
+    engine : Engine, optional
+        Where the sites run. With another number of sites the run ends within rounding of the undisturbed one, not at
+        the same bits, and only one site can polish its answer. Another share of lost messages is refused.
     callbacks, checkpoint_every, checkpoint_failure, progress
         As in ``fit``.
 
@@ -69,23 +69,30 @@ def resume(
     """
     stored = open_checkpoint(folder)
     given = {"algorithm": algorithm, "stop rule": stop, "participation": participation, "edges": edges}
-    known = {name: _again(stored, name, value) for name, value in given.items()}
-    specs: dict[str, Spec] = {name: spec_of(value) for name, value in known.items()}
-    stored.check(network, specs)
+    with damage_noticed(stored.path):
+        known = {name: _again(stored, name, value) for name, value in given.items()}
+        there: Engine = _again(stored, "engine", engine)
+    stored.check(network, {name: spec_of(value) for name, value in known.items()})
     numbers = stored.numbers
     settings = Settings(
         numbers["rounds"], numbers["last"], known["stop rule"], known["participation"], known["edges"],
-        numbers["seed"], numbers["measure_every"],
+        numbers["seed"], numbers["measure_every"], there,
     )  # fmt: skip
-    checkpoints = Checkpoints(Path(folder), checkpoint_every, checkpoint_failure)
+    checkpoints = None if stored.ended else Checkpoints.again(folder, checkpoint_every, checkpoint_failure)
     try:
         saved = stored.read(known["algorithm"], types_in(known["algorithm"]))
         return go_on(
-            saved, network, known["algorithm"], settings, engine=engine, callbacks=callbacks, checkpoints=checkpoints,
+            saved,
+            network,
+            known["algorithm"],
+            settings,
+            callbacks=callbacks,
+            checkpoints=checkpoints,
             progress=progress,
-        )  # fmt: skip
+        )
     finally:
-        checkpoints.close()
+        if checkpoints is not None:
+            checkpoints.close()
 
 
 def _again(stored: Stored, name: str, given: Any) -> Any:

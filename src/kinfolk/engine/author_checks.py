@@ -12,8 +12,8 @@ from kinfolk.engine.protocol import Algorithm, Arrays, Outbox, Sends, Sent, axes
 from kinfolk.network.site import Site
 
 
-def check_state(algorithm: Algorithm[Any], site: Site, answer: Any) -> None:
-    """A pair of state and outbox, with arrays that have a row for every node or edge of the site."""
+def check_state(algorithm: Algorithm[Any], site: Site, answer: Any, before: Any) -> None:
+    """A pair of state and outbox, with arrays that have a row for every node or edge of the site, of one type."""
     name = type(algorithm).__name__
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Outbox)):
         raise InputError(f"Expected (state, Outbox) from the step or init of {name}, got {answer!r:.80}.")
@@ -26,12 +26,22 @@ def check_state(algorithm: Algorithm[Any], site: Site, answer: Any) -> None:
             raise InputError(
                 f"Expected {count} rows, one per {axis}, in the field {field!r} of {name}, got shape {values.shape}."
             )
+        if before is not None:
+            _check_alike(name, field, values, getattr(before, field, None))
 
 
-def check_outbox(
-    algorithm: Algorithm[Any], site: Site, outbox: Outbox, sends: Sends | None, before: Arrays | None
-) -> None:
-    """Arrays of numbers, a row for every node of the site, of the names, shapes and types that are declared."""
+def _check_alike(name: str, field: str, values: Any, before: Any) -> None:
+    """A field keeps the type and the shape that it has had from the start."""
+    if before is None or (values.dtype, values.shape[1:]) != (before.dtype, before.shape[1:]):
+        had = "no such field" if before is None else f"{before.dtype} of shape {before.shape[1:]}"
+        raise InputError(
+            f"Expected the field {field!r} of {name} to stay as in round 0, {had} per row, got {values.dtype} of shape "
+            f"{values.shape[1:]}."
+        )
+
+
+def check_outbox(algorithm: Algorithm[Any], site: Site, outbox: Outbox, before: Arrays | None) -> None:
+    """Arrays of numbers, a row for every node of the site; to the neighbours the same names in every round."""
     name = type(algorithm).__name__
     for to, arrays in (("the neighbours", outbox.neighbours), ("the coordinator", outbox.coordinator)):
         for key, values in arrays.items():
@@ -41,9 +51,13 @@ def check_outbox(
             f"Expected {name} to send {listing(before)} to the neighbours in every round, as in round 0, got "
             f"{listing(outbox.neighbours)}."
         )
-    if sends is not None:
-        _check_declared(name, "the neighbours", outbox.neighbours, sends.neighbours)
-        _check_declared(name, "the coordinator", outbox.coordinator, sends.coordinator)
+
+
+def check_declared(algorithm: Algorithm[Any], outbox: Outbox, sends: Sends) -> None:
+    """Nothing leaves a node that is not declared, in any round."""
+    name = type(algorithm).__name__
+    _check_declared(name, "the neighbours", outbox.neighbours, sends.neighbours)
+    _check_declared(name, "the coordinator", outbox.coordinator, sends.coordinator)
 
 
 def _check_array(name: str, to: str, key: str, values: Any, count: int) -> None:
@@ -57,7 +71,6 @@ def _check_array(name: str, to: str, key: str, values: Any, count: int) -> None:
 
 
 def _check_declared(name: str, to: str, arrays: Arrays, declared: Mapping[str, Sent]) -> None:
-    """Nothing leaves a node that is not declared."""
     for key, values in arrays.items():
         if key not in declared:
             raise InputError(

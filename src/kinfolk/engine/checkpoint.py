@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
+import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
-from kinfolk.checks import InputError, listing
+from kinfolk.checks import AtLeast, InputError, check_value, listing
 from kinfolk.engine.packing import Packer, Tree, Unpacker
 from kinfolk.engine.protocol import Snapshot
 from kinfolk.engine.run import Position
@@ -46,6 +47,7 @@ class Checkpoint:
     stopped: str | None  # why the run ended; None: it goes on
     specs: dict[str, Spec]  # of the algorithm and of all else that may hold code
     numbers: dict[str, int]  # the other arguments of ``fit``
+    lost: float  # share of messages that get lost
 
 
 @dataclass(frozen=True)
@@ -64,22 +66,28 @@ class Stored:
     @property
     def specs(self) -> dict[str, Spec]:
         """What was run."""
-        with _damage(self.path):
+        with damage_noticed(self.path):
             return dict(self.header["specs"])
 
     @property
     def numbers(self) -> dict[str, int]:
         """The other arguments of ``fit``."""
-        with _damage(self.path):
+        with damage_noticed(self.path):
             return {name: int(self.header["numbers"][name]) for name in ("rounds", "last", "measure_every", "seed")}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run had come to its end."""
+        return self.header.get("stopped") is not None
 
     def check(self, problem: Problem, specs: dict[str, Spec]) -> None:
         """Refuse to go on with another network, algorithm or rule; say what differs."""
-        with _damage(self.path):
+        with damage_noticed(self.path):
             self._check(fingerprints(problem), specs)
 
     def _check(self, now: dict[str, str], specs: dict[str, Spec]) -> None:
-        changed = [part for part, mark in self.header["network"].items() if now.get(part) != mark]
+        before = self.header["network"]
+        changed = [part for part in {**before, **now} if now.get(part) != before.get(part)]
         if changed:
             raise InputError(
                 f"Expected the network that the checkpoint in {str(self.path)!r} was made on, got one with other "
@@ -94,14 +102,17 @@ class Stored:
 
     def read(self, algorithm: Any, trusted: Sequence[str]) -> Checkpoint:
         """The whole checkpoint."""
-        with _damage(self.path):
+        with damage_noticed(self.path):
             arrays = dict(safetensors.numpy.load_file(self.path))
             if digest(self.text, arrays) != self.digest:
                 raise ValueError("the digest differs")
             unpacker = Unpacker(arrays, algorithm, trusted)
             snapshot = Snapshot(**{name: unpacker.unpack(tree) for name, tree in self.header["snapshot"].items()})
             position = Position(**self.header["position"])
-        return Checkpoint(snapshot, position, self.header["stopped"], self.specs, self.numbers)
+            if not all(row.keys() >= {"round", "residual", "objective", "seconds"} for row in position.rows):
+                raise ValueError("rows of the history without their columns")
+            lost = float(self.header["lost"])
+        return Checkpoint(snapshot, position, self.header["stopped"], self.specs, self.numbers, lost)
 
 
 def open_checkpoint(folder: str | Path) -> Stored:
@@ -109,16 +120,32 @@ def open_checkpoint(folder: str | Path) -> Stored:
     path = Path(folder) / FILE
     if not path.is_file():
         raise InputError(f"Expected a checkpoint in {str(folder)!r}, found none: pass the folder given to fit.")
-    with _damage(path):
+    with damage_noticed(path):
         with safe_open(path, "numpy") as opened:
             stored = Stored(opened.metadata()["kinfolk"], opened.metadata()["digest"], path)
-        found = stored.header["format"]
-        if found != FORMAT:
+        found, version = stored.header["format"], stored.header["version"]
+        if (found, version) != (FORMAT, __version__):
             raise InputError(
-                f"Expected a checkpoint of format {FORMAT}, {str(path)!r} has format {found}, written by kinfolk "
-                f"{stored.header['version']}: use that version."
+                f"Expected a checkpoint of format {FORMAT} by kinfolk {__version__}, {str(path)!r} has format {found}, "
+                f"written by kinfolk {version}: use that version."
             )
     return stored
+
+
+def check_alike(expected: Snapshot, found: Snapshot) -> None:
+    """Refuse arrays that are not of the shapes and types that this run works with."""
+    if type(found.state) is not type(expected.state) or set(found.sent) != set(expected.sent):
+        raise InputError("Expected the state of this algorithm in the checkpoint, got another one: start afresh.")
+    pairs = [*zip(expected.state, found.state, strict=True), *((expected.sent[k], found.sent[k]) for k in found.sent)]
+    pairs += [(expected.to_all[name], values) for name, values in found.to_all.items() if name in expected.to_all]
+    pairs += [(expected.to_each[name], rows) for name, rows in found.to_each.items() if name in expected.to_each]
+    for ours, theirs in pairs:
+        ours, theirs = np.asarray(ours), np.asarray(theirs)
+        if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+            raise InputError(
+                f"Expected {ours.dtype} of shape {ours.shape} in the checkpoint, got {theirs.dtype} of shape "
+                f"{theirs.shape}: it is damaged or was made on another network; start afresh."
+            )
 
 
 def digest(text: str, arrays: Mapping[str, Any]) -> str:
@@ -127,13 +154,22 @@ def digest(text: str, arrays: Mapping[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def _damage(path: Path) -> Iterator[None]:
+def damage_noticed(path: Path) -> Iterator[None]:
     """What a damaged file does to its reader, as a sentence."""
     try:
         yield
     except InputError:
         raise
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (
+        SafetensorError,
+        OSError,
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise InputError(
             f"Expected a whole checkpoint in {str(path)!r}, it is damaged ({type(error).__name__}): start afresh."
         ) from error
@@ -167,6 +203,14 @@ class Checkpoints:
                 f"Expected a folder without a checkpoint, {str(place)!r} has one: go on from it with "
                 "kinfolk.resume, or choose another folder."
             )
+        return cls.again(place, every, failure)
+
+    @classmethod
+    def again(cls, folder: str | Path, every: int, failure: Literal["stop", "go on"]) -> Checkpoints:
+        """A folder for the checkpoints of a run; it is made if need be."""
+        place = Path(folder)
+        check_value("checkpoint_every", "fit", every, Annotated[int, AtLeast(1)])
+        check_value("checkpoint_failure", "fit", failure, Literal["stop", "go on"])
         try:
             place.mkdir(parents=True, exist_ok=True)
             return cls(place, every, failure)
@@ -195,8 +239,14 @@ class Checkpoints:
 
     def write(self, problem: Problem, checkpoint: Checkpoint) -> str | None:
         """Replace the checkpoint by a newer one; a sentence if that failed and the run is to stop."""
-        packer = Packer()
-        snapshot = checkpoint.snapshot
+        try:
+            self._replace(self._content(problem, checkpoint))
+        except (OSError, SafetensorError, InputError) as error:  # a full disk, or a state that cannot be written
+            return self._failed(error)
+        return None
+
+    def _content(self, problem: Problem, checkpoint: Checkpoint) -> bytes:
+        packer, snapshot = Packer(), checkpoint.snapshot
         header: dict[str, Tree] = {
             "format": FORMAT,
             "version": __version__,
@@ -205,16 +255,13 @@ class Checkpoints:
             "numbers": checkpoint.numbers,
             "position": asdict(checkpoint.position),
             "stopped": checkpoint.stopped,
+            "lost": checkpoint.lost,
             "snapshot": {name: packer.pack(getattr(snapshot, name)) for name in snapshot.__dataclass_fields__},
         }
         text = json.dumps(header, default=_plain)
         metadata = {"kinfolk": text, "digest": digest(text, packer.arrays)}
-        content = safetensors.numpy.save(packer.arrays, metadata=metadata)
-        try:
-            self._replace(content)
-        except OSError as error:
-            return self._failed(error)
-        return None
+        content: bytes = safetensors.numpy.save(packer.arrays, metadata=metadata)
+        return content
 
     def _fingerprints(self, problem: Problem) -> dict[str, str]:
         if self._marks is None:
@@ -234,10 +281,12 @@ class Checkpoints:
         finally:
             os.close(directory)
 
-    def _failed(self, error: OSError) -> str | None:
+    def _failed(self, error: Exception) -> str | None:
         with contextlib.suppress(OSError):
             (self.folder / DRAFT).unlink(missing_ok=True)
-        sentence = f"the checkpoint in {str(self.folder)!r} could not be written: {error.strerror or error}"
+        sentence = (
+            f"the checkpoint in {str(self.folder)!r} could not be written: {getattr(error, 'strerror', None) or error}"
+        )
         if self.failure == "stop":
             return f"stopped: {sentence}"
         if not self.warned:

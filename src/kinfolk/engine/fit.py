@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from kinfolk.checks import AtLeast, Between, InputError, check_parameters, check_value
-from kinfolk.engine.checkpoint import Checkpoint, Checkpoints, same_network
+from kinfolk.engine.checkpoint import Checkpoint, Checkpoints, check_alike, same_network
 from kinfolk.engine.in_process import InProcess
 from kinfolk.engine.loop import FIRST_FINISH, Callback, Edges, Loop, Participation, Settings, Stop
-from kinfolk.engine.protocol import Algorithm, Engine, Turn
+from kinfolk.engine.protocol import Algorithm, Carrier, Engine, Turn
 from kinfolk.engine.run import Position, Run
 from kinfolk.engine.session import Session
 from kinfolk.engine.specs import spec_of
@@ -104,19 +104,14 @@ def fit(
     [[0.5], [0.5], [0.5]]
     """
     check_value("rounds", "fit", rounds, Annotated[int, AtLeast(0)])
-    check_value("checkpoint_every", "fit", checkpoint_every, Annotated[int, AtLeast(1)])
-    check_value("checkpoint_failure", "fit", checkpoint_failure, Literal["stop", "go on"])
     last = rounds + (start.rounds if isinstance(start, Run) else 0)
-    settings = Settings(rounds, last, stop, participation, edges, seed, measure_every)
-    check_arguments(network, algorithm, engine, settings)
+    settings = Settings(rounds, last, stop, participation, edges, seed, measure_every, engine)
+    check_arguments(network, algorithm, settings)
     _check_start(network, algorithm, start)
     session = Session(network, algorithm, engine.open(network, algorithm), _mask_of(network, edges))
-    if checkpoint is not None and not session.carrier.sees_all:
-        raise InputError(
-            "Expected an engine that sees all states for a checkpoint, got one whose states stay at sites."
-        )
     checkpoints = None
     if checkpoint is not None:
+        _check_sees_all(session.carrier)
         checkpoints = Checkpoints.new(checkpoint, checkpoint_every, checkpoint_failure)
     try:
         position = _begin(session, start, settings)
@@ -132,14 +127,19 @@ def go_on(
     algorithm: Algorithm[Any],
     settings: Settings,
     *,
-    engine: Engine,
     callbacks: Iterable[Callback],
-    checkpoints: Checkpoints,
+    checkpoints: Checkpoints | None,
     progress: bool,
 ) -> Run:
     """The run that a checkpoint was taken of, to its end; see ``kinfolk.resume``."""
-    check_arguments(network, algorithm, engine, settings)
-    session = Session(network, algorithm, engine.open(network, algorithm), _mask_of(network, settings.edges))
+    check_arguments(network, algorithm, settings)
+    carrier = settings.engine.open(network, algorithm)
+    _check_sees_all(carrier)
+    session = Session(network, algorithm, carrier, _mask_of(network, settings.edges))
+    if carrier.lost != saved.lost:
+        raise InputError(f"Expected an engine that loses {saved.lost:.0%} of the messages, got {carrier.lost:.0%}.")
+    session.begin(Turn(0, np.arange(network.graph.node_count), settings.seed))  # to know what a state looks like
+    check_alike(session.snapshot(), saved.snapshot)
     session.restore(saved.snapshot)
     return Loop(session, settings, saved.position, tuple(callbacks), checkpoints, progress).run(saved.stopped)
 
@@ -151,7 +151,8 @@ def _begin(session: Session, start: Run | None, settings: Settings) -> Position:
         session.begin(Turn(0, everybody, settings.seed))
         return Position(0, 0, FIRST_FINISH, [])
     session.restore(start.snapshot)
-    if spec_of(start.algorithm) == spec_of(session.algorithm) and same_network(start.problem, session.problem):
+    same = not start.altered and spec_of(start.algorithm) == spec_of(session.algorithm)
+    if same and same_network(start.problem, session.problem):
         before = start.position
         rows = before.rows[:-1] if before.extra else before.rows
         return Position(before.origin, start.rounds, before.due, [dict(row) for row in rows])
@@ -162,7 +163,7 @@ def _begin(session: Session, start: Run | None, settings: Settings) -> Position:
 # ---------------------------------------------------------------------- bad input
 
 
-def check_arguments(network: Problem, algorithm: Algorithm[Any], engine: Engine, settings: Settings) -> None:
+def check_arguments(network: Problem, algorithm: Algorithm[Any], settings: Settings) -> None:
     """Refuse what cannot work before any work starts."""
     if not isinstance(network, Problem):
         raise InputError(f"Expected a Network, got {type(network).__name__}: build one with Network(graph, data).")
@@ -171,6 +172,7 @@ def check_arguments(network: Problem, algorithm: Algorithm[Any], engine: Engine,
             f"Expected an algorithm such as GTVMin(lam=0.1), got {algorithm!r}. One of yours is a subclass of "
             "kinfolk.Algorithm."
         )
+    engine = settings.engine
     if isinstance(engine, type) or not hasattr(engine, "open"):
         raise InputError(f"Expected an engine such as InProcess(), got {engine!r}.")
     if settings.stop is not None and not callable(settings.stop):
@@ -220,5 +222,12 @@ def _check_start(network: Problem, algorithm: Algorithm[Any], start: Run | None)
 
 
 def _widths(problem: Problem, algorithm: Algorithm[Any]) -> tuple[int, Any]:
-    """The number of features, and what leaves a node: runs that agree in both can go on from each other."""
-    return problem.feature_count, algorithm.sends(problem)
+    """The number of features, and the shapes of what leaves a node: runs that agree can go on from each other."""
+    sends = algorithm.sends(problem)
+    declared = {} if sends is None else {**sends.coordinator, **sends.neighbours}
+    return problem.feature_count, {name: (sent.shape, sent.dtype) for name, sent in declared.items()}
+
+
+def _check_sees_all(carrier: Carrier) -> None:
+    if not carrier.sees_all:
+        raise InputError("Expected an engine that sees all states for a checkpoint, got one that does not.")

@@ -11,7 +11,7 @@ import numpy as np
 
 from kinfolk.checks import InputError, LearningError
 from kinfolk.engine.checkpoint import Checkpoint, Checkpoints
-from kinfolk.engine.protocol import Algorithm, Snapshot, Turn
+from kinfolk.engine.protocol import Algorithm, Engine, Snapshot, Turn
 from kinfolk.engine.run import Position, Row, Run
 from kinfolk.engine.session import Session
 from kinfolk.engine.specs import spec_of
@@ -41,6 +41,7 @@ class Settings:
     edges: Edges | None
     seed: int
     measure_every: int
+    engine: Engine
 
 
 class Loop:
@@ -58,6 +59,7 @@ class Loop:
         self.session, self.settings, self.position = session, settings, position
         self.callbacks, self.checkpoints, self.progress = callbacks, checkpoints, progress
         self.began = time.perf_counter() - (position.rows[-1]["seconds"] if position.rows else 0.0)
+        self.failed = False  # whether the run ends before its end, so that it can be resumed
         self.candidates = _candidates(session.problem, session.algorithm)
 
     def run(self, stopped: str | None = None) -> Run:
@@ -67,10 +69,12 @@ class Loop:
         with progress_bar(type(self.session.algorithm).__name__, last - first, enabled=self.progress) as bar:
             if stopped is None and not here.rows:
                 stopped = self._record(self._row(), bar, first)
+                if stopped is None and self.checkpoints is not None:
+                    stopped = self._save(None)
             while stopped is None and here.count < last:
                 stopped = self._round(bar, first)
         stopped = stopped or f"stopped after the {self.settings.rounds:,} rounds it was given"
-        if self.checkpoints is not None and self.session.whole:
+        if self.checkpoints is not None and not self.failed:
             stopped = self._save(stopped) or stopped
         return self._run(stopped)
 
@@ -87,12 +91,16 @@ class Loop:
         try:
             self.session.step(turn)
         except LearningError as error:
-            return self._failed(turn.round, error)
+            return self._failed(f"stopped before round {turn.round:,}: {error}")
         here.count += 1
         on_schedule = self._on_schedule(here.count)
         stopped = None
         if on_schedule or here.count == self.settings.last:
-            stopped = self._record(self._row(), bar, first)
+            try:
+                row = self._row()
+            except LearningError as error:
+                return self._failed(f"stopped after round {here.count:,}, which could not be measured: {error}")
+            stopped = self._record(row, bar, first)
             here.extra = not on_schedule
         if self.checkpoints is not None and stopped is None and here.count % self.checkpoints.every == 0:
             stopped = self._save(None)
@@ -106,7 +114,7 @@ class Loop:
         self.position.rows.append(row)
         bar.update(int(row["round"]) - first, f"residual {row['residual']:.1e}")
         for callback in self.callbacks:
-            callback(row, self.session.snapshot)
+            callback(dict(row), self.session.snapshot)
         return _diverged(row) or (None if self.settings.stop is None else self.settings.stop(row))
 
     def _row(self) -> Row:
@@ -136,9 +144,9 @@ class Loop:
         self.session.carrier.settle(keep=lower)
         return row if lower else None
 
-    def _failed(self, round_: int, error: LearningError) -> str:
+    def _failed(self, stopped: str) -> str:
         """Why the run ends, and with which state."""
-        stopped = f"stopped before round {round_:,}: {error}"
+        self.failed = True
         if self.session.whole:
             return stopped
         saved = None if self.checkpoints is None else self.checkpoints.read(self.session.algorithm)
@@ -156,6 +164,7 @@ class Loop:
             "stop rule": spec_of(self.settings.stop),
             "participation": spec_of(self.settings.participation),
             "edges": spec_of(self.settings.edges),
+            "engine": spec_of(self.settings.engine),
         }
         numbers = {
             "rounds": self.settings.rounds,
@@ -163,9 +172,11 @@ class Loop:
             "measure_every": self.settings.measure_every,
             "seed": self.settings.seed,
         }
-        return self.checkpoints.write(
-            self.session.problem, Checkpoint(self.session.snapshot(), self.position, stopped, specs, numbers)
-        )
+        lost = self.session.carrier.lost
+        checkpoint = Checkpoint(self.session.snapshot(), self.position, stopped, specs, numbers, lost)
+        failure = self.checkpoints.write(self.session.problem, checkpoint)
+        self.failed = failure is not None
+        return failure
 
     def _active(self, round_: int) -> Ints:
         """The numbers of those who take part in a round."""

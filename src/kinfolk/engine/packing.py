@@ -141,9 +141,9 @@ def _scope_of(kind: type) -> dict[str, Any]:
 
 
 def _is_record(kind: type) -> bool:
-    """NamedTuples, and frozen dataclasses that only hold what they are given."""
+    """NamedTuples, and the dataclasses of the fixed list: they only hold what they are given."""
     named = issubclass(kind, tuple) and hasattr(kind, "_fields")
-    return named or (dataclasses.is_dataclass(kind) and not hasattr(kind, "__post_init__"))
+    return named or RECORDS.get(kind.__name__) == kind.__module__
 
 
 def _fields(value: Any) -> dict[str, Any] | None:

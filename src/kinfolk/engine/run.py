@@ -50,6 +50,7 @@ class Run:
     rounds: int
     seed: int = 0
     position: Position = field(repr=False, kw_only=True)
+    altered: bool = field(default=False, repr=False)  # whether the state is no longer what the messages belong to
     _models: Any = field(default=None, repr=False)
     _snapshot: Snapshot | None = field(default=None, repr=False)
 
@@ -79,7 +80,7 @@ class Run:
 
     def with_state(self, state: Any) -> Run:
         """The same run with another state, to start from."""
-        return replace(self, _snapshot=replace(self.snapshot, state=state))
+        return replace(self, _snapshot=replace(self.snapshot, state=state), altered=True)
 
     def _here(self, what: str) -> Network:
         if not isinstance(self.problem, Network):
@@ -88,8 +89,8 @@ class Run:
 
     def _elsewhere(self, what: str) -> InputError:
         return InputError(
-            f"Expected a run over a Network for {what}, this one is over a Problem, whose rows and models stay at the "
-            "sites: ask there."
+            f"Expected a run with its rows here for {what}, the rows and models of this one stay at the sites: ask "
+            "there."
         )
 
     @property

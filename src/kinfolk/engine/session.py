@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ class Session:
         self.row_bytes = 0
         self.whole = True  # whether the sites are between two rounds
         self._old_rows: list[tuple[str, Ints, Any]] = []  # of ``to_each``, before this round
+        self._mask: Bools | None = None  # the edges that carry in this round, as the user says
 
     # ------------------------------------------------------------------ rounds
 
@@ -84,8 +86,9 @@ class Session:
 
     def step(self, turn: Turn) -> None:
         """One round, of one exchange or several. If a site fails, nobody has moved (see ``whole``)."""
-        self._old_rows = []
-        before = self.memory, self.to_all, self.outgoing, self.bytes_sent, self.row_bytes
+        self._old_rows, self._mask = [], None if self.edges is None else self.edges(turn.round)
+        known = set(self.to_each)
+        before = known, self.memory, self.to_all, self.outgoing, self.bytes_sent, self.row_bytes
         away: set[SiteId] = set()
         while True:
             try:
@@ -98,7 +101,7 @@ class Session:
                 return
             self._back(before)
             away |= silent
-            if len(away) == len(self.carrier.sites):
+            if away.issuperset(self.home[turn.active].tolist()):
                 raise LearningError(f"no site answered in round {turn.round:,}")
 
     def _round(self, turn: Turn, away: set[SiteId]) -> set[SiteId]:
@@ -118,9 +121,10 @@ class Session:
 
     def _back(self, before: Any) -> None:
         """Undo a round, here and at the sites."""
-        self.memory, self.to_all, self.outgoing, self.bytes_sent, self.row_bytes = before
+        known, self.memory, self.to_all, self.outgoing, self.bytes_sent, self.row_bytes = before
         for name, where, rows in reversed(self._old_rows):
             self.to_each[name][where] = rows
+        self.to_each = {name: rows for name, rows in self.to_each.items() if name in known}
         self._old_rows = []
         self.whole = self.carrier.settle(keep=False) and self.whole
 
@@ -186,13 +190,13 @@ class Session:
     def _carrying(self, turn: Turn) -> Bools | None:
         """Which edges of the graph carry in this exchange; None for all."""
         graph, lost = self.problem.graph, self.carrier.lost
-        if len(turn.active) == graph.node_count and not lost and self.edges is None:
+        if len(turn.active) == graph.node_count and not lost and self._mask is None:
             return None
         active = np.zeros(graph.node_count, dtype=bool)
         active[turn.active] = True
         carries = active[graph.head] & active[graph.tail]
-        if self.edges is not None:
-            carries &= self.edges(turn.round)
+        if self._mask is not None:
+            carries &= self._mask
         if lost:
             # Either of the two messages may be lost; keyed by the round, the same for every number of sites.
             key = [LOSSES, turn.seed, turn.round, *([turn.exchange] if turn.exchange else [])]
@@ -210,7 +214,7 @@ class Session:
             name: np.concatenate([answer.coordinator[name] for answer in spoken])[order]
             for name in spoken[0].coordinator
         }
-        self.memory, reply = self.algorithm.combine(self.memory, words, turn)
+        self.memory, reply = self.algorithm.combine(self.memory, words, replace(turn, active=speakers[order]))
         self.to_all = reply.to_all
         for name, rows in reply.to_each.items():
             if name not in self.to_each:

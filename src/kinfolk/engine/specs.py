@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from types import FunctionType
+from functools import partial
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -123,19 +124,22 @@ def _content(value: Any, above: tuple[int, ...]) -> Iterator[Any]:
         yield name_of(value)
     elif isinstance(value, np.ndarray) and value.dtype != object:
         yield value
-    elif isinstance(value, FunctionType):
-        yield from (value.__code__.co_code, *map(repr, value.__code__.co_names))
-        held = [
-            *value.__code__.co_consts,
-            value.__defaults__,
-            *(cell.cell_contents for cell in value.__closure__ or ()),
-        ]
+    elif isinstance(value, FunctionType):  # the values of globals are not compared
+        enclosed = [cell.cell_contents for cell in value.__closure__ or ()]
+        held = (value.__code__, value.__defaults__, value.__kwdefaults__, enclosed)
         yield from (_print_of(each, above) for each in held)
+    elif isinstance(value, CodeType):  # neither its file nor its lines
+        yield from (_print_of(each, above) for each in (value.co_code, value.co_names, value.co_consts))
+    elif isinstance(value, MethodType):
+        yield from (_print_of(each, above) for each in (value.__func__, value.__self__))
+    elif isinstance(value, BuiltinMethodType) and not isinstance(value.__self__, ModuleType):
+        yield from (_print_of(each, above) for each in (value.__qualname__, value.__self__))
+    elif isinstance(value, partial):
+        yield from (_print_of(each, above) for each in (value.func, value.args, value.keywords))
     elif hasattr(value, "state_dict") and hasattr(value, "named_parameters"):  # a module of torch
         yield re.sub(r"0x[0-9a-f]+", "", repr(value))
-        yield from (
-            each for name, tensor in value.state_dict().items() for each in (name, tensor.detach().cpu().numpy())
-        )
+        for name, tensor in value.state_dict().items():
+            yield from (name, tensor.detach().cpu().numpy())
     elif hasattr(value, "get_params"):  # an estimator of scikit-learn
         yield from (_print_of(each, above) for each in sorted(value.get_params(deep=False).items()))
     elif hasattr(value, "get_config") and hasattr(value, "get_weights"):  # a model of Keras
@@ -153,6 +157,8 @@ def _print_of(value: Any, above: tuple[int, ...]) -> str:
         return fingerprint(type(value).__name__, *(_print_of(each, above) for each in value))
     if isinstance(value, Mapping):
         return fingerprint("mapping", *(_print_of(each, above) for each in value.items()))
+    if isinstance(value, set | frozenset):
+        return fingerprint("set", *sorted(_print_of(each, above) for each in value))
     if value is None or isinstance(value, bool | int | float | str | bytes | np.generic):
         return fingerprint(repr(value))
     return _code_print(value, above)

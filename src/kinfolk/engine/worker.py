@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kinfolk.engine.author_checks import check_outbox, check_state
+from kinfolk.engine.author_checks import check_declared, check_outbox, check_state
 from kinfolk.engine.protocol import (
     Algorithm,
     Arrays,
@@ -208,12 +208,14 @@ class SiteWorker:
         return outbox
 
     def _checked_answer(self, here: Site, answer: Any, before: Arrays | None) -> tuple[Any, Outbox]:
-        """What an algorithm returned; in the first rounds it is looked at closely."""
+        """What an algorithm returned: in the first rounds it is looked at closely, what leaves a node always."""
         if self._checked < CHECKED_ROUNDS:
             self._checked += 1
-            check_state(self.algorithm, here, answer)
-            check_outbox(self.algorithm, here, answer[1], self.sends, before)
+            check_state(self.algorithm, here, answer, None if before is None else self.state)
+            check_outbox(self.algorithm, here, answer[1], before)
         state, outbox = answer
+        if self.sends is not None:
+            check_declared(self.algorithm, outbox, self.sends)
         return state, outbox
 
     # ------------------------------------------------------------------ what is received, and what is sent
@@ -260,11 +262,12 @@ class SiteWorker:
     @cached_property
     def _routes(self) -> dict[SiteId, Ints]:
         """For every other site that neighbours live at: the own nodes that have an edge to it."""
-        site, own = self.site, self.site.node_count
-        crossing = (site.head < own) != (site.tail < own)
+        site, count = self.site, self.site.node_count
+        crossing = (site.head < count) != (site.tail < count)
         inner = np.minimum(site.head, site.tail)[crossing]
-        home = self.homes[np.maximum(site.head, site.tail)[crossing] - own]
-        return {int(each): np.unique(inner[home == each]) for each in np.unique(self.homes)}
+        home = self.homes[np.maximum(site.head, site.tail)[crossing] - count]
+        rows = {int(each): np.unique(inner[home == each]) for each in np.unique(self.homes)}
+        return {each: own[np.argsort(site.nodes[own])] for each, own in rows.items()}  # as the receiver counts them
 
     @cached_property
     def _all_routes(self) -> tuple[Ints, list[tuple[SiteId, slice]]]:
@@ -296,7 +299,7 @@ def _copied(state: Any) -> Any:
 
 def _spread(rows: Any, place: Ints, there: Bools) -> Any:
     """The rows of those who are there; NaN (or zero, where there is no NaN) for the others."""
-    nothing = np.nan if np.issubdtype(rows.dtype, np.floating) else 0
+    nothing = np.nan if np.issubdtype(rows.dtype, np.inexact) else 0
     out = np.full((len(there), *rows.shape[1:]), nothing, dtype=rows.dtype)
     out[there] = rows[place[there]]
     return out
