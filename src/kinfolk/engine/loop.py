@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from kinfolk.engine.checkpoint import Checkpoint, Checkpoints
 from kinfolk.engine.protocol import Algorithm, Engine, Snapshot, Turn
 from kinfolk.engine.run import Position, Row, Run
 from kinfolk.engine.session import Session
-from kinfolk.engine.specs import spec_of
+from kinfolk.engine.specs import Spec, spec_of
 from kinfolk.network.network import Network
 from kinfolk.network.problem import Problem
 from kinfolk.progress import Bar, progress_bar
@@ -156,16 +157,21 @@ class Loop:
         self.position = saved.position
         return f"{stopped} The state is that of the checkpoint after round {saved.position.count:,}."
 
+    @cached_property
+    def _specs(self) -> dict[str, Spec]:
+        """What is run, written down."""
+        settings = self.settings
+        return {
+            "algorithm": spec_of(self.session.algorithm),
+            "stop rule": spec_of(settings.stop),
+            "participation": spec_of(settings.participation),
+            "edges": spec_of(settings.edges),
+            "engine": spec_of(settings.engine),
+        }
+
     def _save(self, stopped: str | None) -> str | None:
         """Write a checkpoint; why to stop if that fails and is meant to stop the run."""
         assert self.checkpoints is not None
-        specs = {
-            "algorithm": spec_of(self.session.algorithm),
-            "stop rule": spec_of(self.settings.stop),
-            "participation": spec_of(self.settings.participation),
-            "edges": spec_of(self.settings.edges),
-            "engine": spec_of(self.settings.engine),
-        }
         numbers = {
             "rounds": self.settings.rounds,
             "last": self.settings.last,
@@ -173,7 +179,7 @@ class Loop:
             "seed": self.settings.seed,
         }
         lost = self.session.carrier.lost
-        checkpoint = Checkpoint(self.session.snapshot(), self.position, stopped, specs, numbers, lost)
+        checkpoint = Checkpoint(self.session.snapshot(), self.position, stopped, self._specs, numbers, lost)
         failure = self.checkpoints.write(self.session.problem, checkpoint)
         self.failed = failure is not None
         return failure
