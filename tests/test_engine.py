@@ -27,6 +27,7 @@ from kinfolk import (
     Uniform,
     fit,
     graphs,
+    testing,
 )
 from kinfolk.checks import LearningError
 from kinfolk.engine.in_process import WorkersHere
@@ -216,6 +217,23 @@ class InPlace(probes.GradientTracking):
 def test_a_step_in_place_that_is_not_declared_is_noticed():
     with pytest.raises(AssertionError, match="a step changed the state it was given"):
         check_algorithm(InPlace())
+
+
+@dataclass(frozen=True)
+class Rude(probes.SampledFedAvg):
+    """A step that writes into what the coordinator sent to all."""
+
+    def step(self, site, state, inbox, turn):
+        answer = super().step(site, state, inbox, turn)
+        inbox.to_all["w"] *= 1.0 + 1e-3
+        return answer
+
+
+def test_a_step_that_changes_what_it_received_is_noticed():
+    with pytest.raises(AssertionError):
+        check_algorithm(Rude())
+    with pytest.raises(AssertionError, match="a step changed what it received"):
+        fit(difficult_network(), testing._watched(Rude()), rounds=2, stop=None)
 
 
 # ---------------------------------------------------------------------- 8: a round costs what those present cost

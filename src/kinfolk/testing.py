@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from kinfolk.engine.fit import fit
 from kinfolk.engine.in_process import InProcess
-from kinfolk.engine.protocol import Algorithm, Coordinated, Engine, axes_of
+from kinfolk.engine.protocol import Algorithm, Coordinated, Engine, Inbox, axes_of
 from kinfolk.engine.run import Run
 from kinfolk.network.data import Data
 from kinfolk.network.graph import Graph
@@ -257,10 +257,11 @@ def _watched(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     watched = copy.copy(algorithm)
 
     def step(site: Any, state: Any, inbox: Any, turn: Any) -> Any:
-        before = pickle.dumps([np.asarray(field) for field in state])
+        given, received = _frozen(state), _frozen(_arrays_in(inbox))
         answer = algorithm.step(site, state, inbox, turn)
-        same = algorithm.steps_in_place or before == pickle.dumps([np.asarray(field) for field in state])
+        same = algorithm.steps_in_place or given == _frozen(state)
         assert same, "a step changed the state it was given: copy it, or set steps_in_place = True"
+        assert received == _frozen(_arrays_in(inbox)), "a step changed what it received, which others share: copy it"
         return answer
 
     object.__setattr__(watched, "step", step)
@@ -274,6 +275,15 @@ def _watched(algorithm: Algorithm[Any]) -> Algorithm[Any]:
 
         object.__setattr__(watched, "combine", combine)
     return watched
+
+
+def _arrays_in(inbox: Inbox) -> list[Any]:
+    return [rows for part in (inbox.neighbours, inbox.to_all, inbox.to_each) for rows in part.values()]
+
+
+def _frozen(arrays: Iterable[Any]) -> bytes:
+    """Arrays as bytes, to see whether they change."""
+    return pickle.dumps([np.asarray(values) for values in arrays])
 
 
 def _check_absent(network: Network, algorithm: Algorithm[Any], engine: Callable[[int, float], Engine]) -> None:

@@ -249,7 +249,7 @@ class FedRelax(Algorithm[State]):
         if self.recall == 0:
             return nothing
         for i in np.flatnonzero([model is not None for model in state.fitted]):
-            z = turn.rng(site.nodes[i]).normal(size=(self.recall, site.data.feature_count))
+            z = turn.rng(site.nodes[i], "recall").normal(size=(self.recall, site.data.feature_count))
             label = kinds[i].predict_nodes([state.fitted[i]], [z], site.classes)[0]
             nothing[i] = WeightedRows(z, label, np.ones(self.recall))
         return nothing
