@@ -249,6 +249,18 @@ def test_a_checkpoint_cannot_name_code(tmp_path):
             rebuilt({"type": name, "fields": {}})
 
 
+def test_wrong_arguments_are_not_called_damage(tmp_path):
+    network = difficult_network()
+    fit(network, FedGD(), rounds=2, stop=None, checkpoint=tmp_path)
+    with pytest.raises(InputError, match="Expected the Network of the run, got str"):
+        resume(tmp_path, "network")
+    for wrong in (FedGD, "FedGD", None):
+        with pytest.raises(InputError, match="Expected the algorithm of the run, or nothing, got"):
+            resume(tmp_path, network, wrong)
+    with pytest.raises(InputError, match="Expected an engine such as"):
+        resume(tmp_path, network, engine=3)
+
+
 def test_a_folder_with_a_checkpoint_is_not_overwritten(tmp_path):
     network = difficult_network()
     fit(network, FedGD(), rounds=2, stop=None, checkpoint=tmp_path)

@@ -455,6 +455,19 @@ def test_a_run_over_a_problem_has_the_same_history_and_says_what_it_lacks(algori
             lacking()
 
 
+def test_the_models_of_a_site_stay_there_and_are_those_of_the_run():
+    network = difficult_network()
+    carrier = InProcess(3).open(network, GTVMin())
+    session = Session(network.problem, GTVMin(), carrier)
+    session.begin(everybody(network))
+    for round_ in range(1, 6):
+        session.step(everybody(network, round_))
+    expected = fit(network, GTVMin(), rounds=5, stop=None).models.w
+    for site, worker in enumerate(carrier.workers):
+        models = worker.models(session._request("measure", site, everybody(network)))
+        np.testing.assert_allclose(models.w, expected[worker.site.nodes], atol=1e-12)
+
+
 def test_a_problem_needs_an_engine_that_has_the_rows():
     with pytest.raises(InputError, match="Expected a Network for InProcess, got a Problem without rows"):
         fit(difficult_network().problem, GTVMin())

@@ -67,6 +67,10 @@ def resume(
     >>> bool((again.models.w == run.models.w).all()), again.stopped == run.stopped
     (True, True)
     """
+    if not isinstance(network, Network):
+        raise InputError(f"Expected the Network of the run, got {type(network).__name__}: the checkpoint has no rows.")
+    if not isinstance(algorithm, Algorithm) and not _is_same(algorithm):
+        raise InputError(f"Expected the algorithm of the run, or nothing, got {algorithm!r}.")
     stored = open_checkpoint(folder)
     given = {"algorithm": algorithm, "stop rule": stop, "participation": participation, "edges": edges}
     with damage_noticed(stored.path):
@@ -97,7 +101,7 @@ def resume(
 
 def _again(stored: Stored, name: str, given: Any) -> Any:
     """What was given, or what the checkpoint says if that is made of names and numbers."""
-    if not (isinstance(given, str) and given == "same"):
+    if not _is_same(given):
         return given
     spec = stored.specs.get(name)
     foreign = _foreign(spec)
@@ -107,6 +111,10 @@ def _again(stored: Stored, name: str, given: Any) -> Any:
             "it was given to fit."
         )
     return rebuilt(spec)
+
+
+def _is_same(given: Any) -> bool:
+    return isinstance(given, str) and given == "same"
 
 
 def _foreign(spec: Spec) -> str | None:
