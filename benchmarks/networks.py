@@ -50,7 +50,7 @@ class Case:
         for before, after in zip(self.widths, self.widths[1:], strict=False):
             layers += [nn.Linear(before, after), nn.ReLU()]
         module = nn.Sequential(*layers[:-1])
-        return TorchModel(module, "cross-entropy", self.optimiser, learning_rate=1e-3, epochs=EPOCHS)
+        return TorchModel(module, "cross-entropy", self.optimiser, step_size=1e-3, epochs=EPOCHS)
 
     def __str__(self) -> str:
         return f"{'-'.join(map(str, self.widths))}, {self.optimiser}"
@@ -76,7 +76,9 @@ def digits(path: Path | None, features: int) -> list[WeightedRows]:
 
 def trainings(model: TorchModel, sets: list[WeightedRows]) -> list[NodeTraining]:
     """Nodes before their first step."""
-    return [NodeTraining(weighted, TorchFit(as_arrays(model._module(k)), {}, 0), k) for k, weighted in enumerate(sets)]
+    features = sets[0].X.shape[1]
+    fits = [TorchFit(as_arrays(model._module(k, features)), {}, 0) for k in range(len(sets))]
+    return [NodeTraining(*pair, k) for k, pair in enumerate(zip(sets, fits, strict=True))]
 
 
 def seconds(
@@ -91,7 +93,7 @@ def seconds(
 def compare(case: Case, sets: list[WeightedRows]) -> tuple[float, float, float]:
     """Seconds together and apart, and the largest difference between the parameters that they end with."""
     model, taken = case.model, []
-    setup = model._setup(CLASSES)
+    setup = model._setup(case.widths[0], CLASSES)
     for _ in range(REPETITIONS + 1):  # the first warms up
         joint, apart = trainings(model, sets), trainings(model, sets)
         taken.append((seconds(train_together, setup, joint), seconds(train_apart, setup, apart)))

@@ -52,7 +52,7 @@ def kinds() -> dict[str, Any]:
         "ridge, cubic": make_pipeline(PolynomialFeatures(3), Ridge(0.1)),
         "boosting": GradientBoostingRegressor(n_estimators=50, max_depth=2),
         "torch network": TorchModel(torch_net, epochs=100),
-        "Keras network": KerasModel(keras_net, epochs=25, learning_rate=0.03),
+        "Keras network": KerasModel(keras_net, epochs=25, step_size=0.03),
     }
 
 

@@ -119,7 +119,7 @@ def test_local_is_least_squares_and_nan_without_data():
 @pytest.mark.parametrize("average", ["models", "gradients"])
 def test_fedavg_with_one_local_step_finds_the_pooled_model(loss, average):
     network = difficult_network()
-    run = fit(network, FedAvg(loss, average), stop=Tolerance(1e-12), rounds=100_000)
+    run = fit(network, FedAvg(loss, average=average), stop=Tolerance(1e-12), rounds=100_000)
     np.testing.assert_allclose(run.models.w, fit(network, Pooled(loss)).models.w, atol=1e-7)
 
 

@@ -75,7 +75,7 @@ def logistic_module(loss):
     module = torch.nn.Linear(2, 3)
     torch.nn.init.zeros_(module.weight), torch.nn.init.zeros_(module.bias)
     return TorchModel(
-        module, loss, optimiser="LBFGS", learning_rate=1.0, epochs=200, start="given", precision="float64",
+        module, loss, optimiser="LBFGS", step_size=1.0, epochs=200, start="given", precision="float64",
         options={"line_search_fn": "strong_wolfe", "tolerance_grad": 1e-11, "tolerance_change": 1e-14},
     )  # fmt: skip
 
@@ -144,7 +144,7 @@ def test_a_module_of_torch_minimises_the_discrepancy(discrepancy, loss, own_loss
 )
 def test_a_step_of_torch_goes_down_the_discrepancy(discrepancy, loss, own_loss, distance):
     network = three_classes()
-    model = TorchModel(torch.nn.Linear(2, 3), loss, "SGD", learning_rate=0.1, epochs=1, precision="float64")
+    model = TorchModel(torch.nn.Linear(2, 3), loss, "SGD", step_size=0.1, epochs=1, precision="float64")
     algorithm = FedRelax(model, LAM, discrepancy=discrepancy)
     before = fit(network, algorithm, rounds=0)
     after = fit(network, algorithm, rounds=1, stop=None, start=before)
@@ -159,7 +159,7 @@ def test_a_step_of_torch_goes_down_the_discrepancy(discrepancy, loss, own_loss, 
 def test_symmetric_in_stacks_and_batches():
     network, module = three_classes(per_node=True), torch.nn.Linear(2, 3)
     joint, apart = (
-        TorchModel(module, "cross-entropy", epochs=4, batch_size=5, precision="float64", together=together)
+        TorchModel(module, "cross-entropy", epochs=4, batch=5, precision="float64", together=together)
         for together in (True, False)
     )
     said = [

@@ -18,6 +18,7 @@ ROOMS = {
     "progress": "a progress bar",
     "kernels": "compiled loops",
     "network": "who sees what",
+    "modules": "one layer for torch",
     "objective": "what is minimised",
     "local_models": "any model at a node",
     "engine": "the round loop",

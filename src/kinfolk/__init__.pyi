@@ -3,9 +3,13 @@ from kinfolk import similarity as similarity
 from kinfolk import testing as testing
 from kinfolk.algorithms.clustered import Clustered as Clustered
 from kinfolk.algorithms.clustered import Pooled as Pooled
+from kinfolk.algorithms.dfl import DFL as DFL
 from kinfolk.algorithms.fedavg import FedAvg as FedAvg
 from kinfolk.algorithms.fedgd import FedGD as FedGD
+from kinfolk.algorithms.fedprox import FedProx as FedProx
 from kinfolk.algorithms.fedrelax import FedRelax as FedRelax
+from kinfolk.algorithms.fesem import FeSEM as FeSEM
+from kinfolk.algorithms.fesem import Manhattan as Manhattan
 from kinfolk.algorithms.gtvmin.algorithm import GTVMin as GTVMin
 from kinfolk.algorithms.gtvmin.updates import Inexact as Inexact
 from kinfolk.algorithms.ifca import IFCA as IFCA
@@ -14,10 +18,13 @@ from kinfolk.algorithms.ifca import OneOf as OneOf
 from kinfolk.algorithms.ifca import Redrawn as Redrawn
 from kinfolk.algorithms.ifca import Uniform as Uniform
 from kinfolk.algorithms.local import Local as Local
+from kinfolk.algorithms.local_work import Decay as Decay
 from kinfolk.algorithms.pfedme import PFedMe as PFedMe
 from kinfolk.algorithms.resume import resume as resume
+from kinfolk.algorithms.scaffold import SCAFFOLD as SCAFFOLD
 from kinfolk.algorithms.torch_descent import TorchDescent as TorchDescent
 from kinfolk.checks import InputError as InputError
+from kinfolk.checks import LearningError as LearningError
 from kinfolk.engine.fit import Tolerance as Tolerance
 from kinfolk.engine.fit import fit as fit
 from kinfolk.engine.in_process import InProcess as InProcess

@@ -1,87 +1,119 @@
-"""What FedAvg and IFCA share: a node's work on a model it is given, and averages of what nodes say, by cluster."""
+"""What algorithms share whose coordinator averages: how much a node counts, step sizes, and averages by cluster."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from kinfolk.algorithms.parametric import ParametricAlgorithm, check_step_size
-from kinfolk.checks import AtLeast, InputError, Positive, listing
-from kinfolk.engine.protocol import Coordinated, M, S, Sent
+from kinfolk.algorithms.local_work import Addition, LocalWork
+from kinfolk.checks import InputError, listing
+from kinfolk.engine.protocol import Arrays, Coordinated, Inbox, M, S, Sent, Turn
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
-from kinfolk.objective.losses import Squared
-from kinfolk.objective.node_loss import NodeLoss
 from kinfolk.typing import Floats, Ints
 
 
 @dataclass(frozen=True)
-class Averaging(ParametricAlgorithm[S], Coordinated[S, M]):
-    """Models learnt by averaging, over nodes, models after some local steps, or gradients.
+class Averaging(LocalWork[S], Coordinated[S, M]):
+    """Models learnt by averaging, over nodes, models after local work.
 
     With L_i = q_i F_i, F_i the mean loss of a node, q_i = 1 (``reduction="mean"``) or m_i (``"sum"``), and 0 without
-    data, a node that is given w
-
-        says w_i after ``local_steps`` steps  w_i <- w_i − t ∇F_i(w_i);  then  w <- Σ q_i w_i / Σ q_i          (models)
-        says ∇F_i(w);  then  w <- w − t Σ q_i ∇F_i(w) / Σ q_i                                               (gradients)
+    data, a node that is given w sends w_i after its local work, and  w <- Σ q_i w_i / Σ q_i.
     """
-
-    loss: NodeLoss = Squared()
-    average: Literal["models", "gradients"] = "models"
-    local_steps: Annotated[int, AtLeast(1)] = 1
-    step_size: Annotated[float, Positive()] | None = None
-
-    def check(self, problem: Problem) -> None:
-        """A step size where the curvature of the loss has no bound."""
-        super().check(problem)
-        check_step_size(self, self.step_size)
 
     def share(self, site: Site) -> Floats:
         """q_i: how much a node counts."""
-        return site.data.sizes.astype(float) if self.loss.reduction == "sum" else (site.data.sizes > 0).astype(float)
+        return site.local_losses(self.loss).share
 
     def introduction(self, site: Site) -> dict[str, Floats]:
         """What the coordinator must know before round 1: how curved F_i is."""
-        bend = site.local_losses(self.loss).smoothness if self.step_size is None else np.zeros(site.node_count)
-        return {"curvature": bend / np.maximum(self.share(site), 1.0)}
+        return {"curvature": self.curvature(site)}
 
     def work_sent(self, problem: Problem, copies: tuple[int, ...] = ()) -> dict[str, Sent]:
         """What leaves a node: its work on a model, or several, and what the coordinator needs to average it."""
-        work = "parameters after local steps" if self.average == "models" else "gradient"
-        counted = "number of rows" if self.loss.reduction == "sum" else "whether it has rows"
         return {
-            "w": Sent(work, (*copies, self.width(problem))),
-            "share": Sent(counted),
+            "w": Sent("parameters after local steps", (*copies, self.width(problem))),
+            "share": Sent("number of rows" if self.loss.reduction == "sum" else "whether it has rows"),
             "curvature": Sent("largest curvature of the loss, once"),
         }
 
-    def local_work(self, site: Site, w: Floats, step: Floats | float) -> Floats:
-        """What every node says when it is given w (nodes, parameters); a step may differ from node to node."""
-        losses = site.local_losses(self.loss)
-        mean_loss = 1.0 / np.maximum(self.share(site), 1.0)[:, None]
-        if self.average == "gradients":
-            return losses.gradient(w) * mean_loss
-        said = w.copy()
-        for _ in range(self.local_steps):
-            said -= step * losses.gradient(said) * mean_loss
-        return said
-
-    def averaged(self, w: Floats, step: Floats, said: Floats, share: Floats, cluster: Ints) -> Floats:
-        """The model of every cluster after its members have spoken; as before where no member has data."""
+    def averaged(self, w: Floats, sent: Floats, share: Floats, cluster: Ints) -> Floats:
+        """The mean by cluster of what its members sent; as before, w, where no member has data."""
         count = cluster_sums(share, cluster, len(w))
-        mean = cluster_sums(share[:, None] * said, cluster, len(w)) / np.where(count > 0, count, 1.0)[:, None]
-        new = mean if self.average == "models" else w - step[:, None] * mean
-        return np.where(count[:, None] > 0, new, w)
+        mean = cluster_sums(share[:, None] * sent, cluster, len(w)) / np.where(count > 0, count, 1.0)[:, None]
+        return np.where(count[:, None] > 0, mean, w)
 
-    def steps(self, curvature: Floats, cluster: Ints, count: int) -> Floats:
-        """t of every cluster: 1 / (largest curvature of a member), safe whoever takes part."""
-        if self.step_size is not None:
-            return np.full(count, self.step_size)
+    def safe_steps(self, curvature: Floats, cluster: Ints, count: int) -> Floats:
+        """t of every cluster where none is given: 1 / (largest curvature of a member), safe whoever takes part."""
         steepest = np.zeros(count)
         np.maximum.at(steepest, cluster, curvature)
         return 1.0 / np.where(steepest > 0, steepest, 1.0)
+
+    def measure(self, site: Site, state: Any, inbox: Inbox) -> Arrays:
+        """Loss of the model last received, and how far the coordinator has moved it since."""
+        one = np.ones(site.node_count)
+        return {
+            "loss": site.local_losses(self.loss).value(state.w),
+            "change": one * inbox.to_all["change"],
+            "nodes": one,
+        }
+
+    def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
+        """Objective Σ L_i, and the relative change of the coordinator's models."""
+        return {"objective": totals["loss"], "residual": totals["change"] / totals["nodes"]}
+
+
+@dataclass(frozen=True)
+class ModelsOrGradients(Averaging[S, M]):
+    """Averaging of models after local work, or of gradients, with which the coordinator makes the step.
+
+    sends w_i after local work;  then  w <- Σ q_i w_i / Σ q_i                                             (models)
+    sends ∇F_i(w);  then  w <- w − t Σ q_i ∇F_i(w) / Σ q_i                                             (gradients)
+    """
+
+    average: Literal["models", "gradients"] = "models"
+
+    def check(self, problem: Problem) -> None:
+        """Gradients are averaged as they are."""
+        super().check(problem)
+        if self.average == "models":
+            return
+        name = type(self).__name__
+        self.refuse_optimiser("whose coordinator makes the step")
+        if self.local_steps != 1 or self.local_epochs is not None:
+            raise InputError(
+                f"Expected one gradient in a round of {name}(average='gradients'), got local_steps={self.local_steps} "
+                f"and local_epochs={self.local_epochs}: leave them out."
+            )
+
+    @property
+    def carries_statistics(self) -> bool:
+        """Models carry them, gradients do not."""
+        return self.average == "models"
+
+    def work(self, site: Site, turn: Turn, w: Floats, safe: Floats | float, add: Addition | None = None) -> Floats:
+        """What every node sends when it is given w (nodes, parameters)."""
+        if self.average == "models":
+            return self.worked(site, turn, w, safe, add)
+        step = next(self.steps(site, turn, safe))
+        gradient = self.slopes(site, step, w).gradient
+        self.check_finite(site, gradient, turn)
+        return gradient
+
+    def combined(self, w: Floats, sent: Floats, share: Floats, cluster: Ints, turn: Turn, safe: Floats) -> Floats:
+        """The models of the clusters after their members have sent."""
+        if self.average == "models":
+            return self.averaged(w, sent, share, cluster)
+        step = np.broadcast_to(self.rate(turn, 0, safe), safe.shape)
+        return w - step[:, None] * self.averaged(np.zeros_like(w), sent, share, cluster)
+
+    def work_sent(self, problem: Problem, copies: tuple[int, ...] = ()) -> dict[str, Sent]:
+        """What leaves a node: models or gradients."""
+        sent = super().work_sent(problem, copies)
+        return sent if self.average == "models" else {**sent, "w": Sent("gradient", sent["w"].shape)}
 
 
 def cluster_sums(rows: Floats, cluster: Ints, count: int) -> Floats:

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from kinfolk.algorithms import clustered, fedavg, fedgd, fedrelax, ifca, local, pfedme, torch_descent
+from kinfolk.algorithms import (
+    clustered,
+    dfl,
+    fedavg,
+    fedgd,
+    fedprox,
+    fedrelax,
+    fesem,
+    ifca,
+    local,
+    local_work,
+    pfedme,
+    scaffold,
+    torch_descent,
+)
 from kinfolk.algorithms.gtvmin import GTVMin, Inexact
 from kinfolk.checks import InputError
 from kinfolk.engine.fit import Tolerance
@@ -16,7 +30,8 @@ from kinfolk.objective import couplings, losses
 TYPES: tuple[type, ...] = (
     GTVMin, Inexact, InProcess, Tolerance, local.Local, clustered.Pooled, clustered.Clustered, fedavg.FedAvg,
     fedgd.FedGD, fedrelax.FedRelax, ifca.IFCA, ifca.Uniform, ifca.OneOf, ifca.Given, ifca.Redrawn, pfedme.PFedMe,
-    torch_descent.TorchDescent,
+    torch_descent.TorchDescent, dfl.DFL, fedprox.FedProx, scaffold.SCAFFOLD, fesem.FeSEM, fesem.SquaredEuclidean,
+    fesem.Manhattan, local_work.Decay,
     losses.Squared, losses.SquaredDistance, losses.Huber, losses.Logistic, losses.Poisson, losses.Absolute,
     losses.Quantile,
     couplings.EuclideanNorm, couplings.AbsoluteNorm, couplings.SquaredNorm, couplings.MaximumNorm, couplings.PNorm,

@@ -6,23 +6,23 @@ Decentralized Data (2017).
 With L_i = q_i F_i, where F_i is the mean loss of a node and q_i = 1 (``reduction="mean"``) or m_i (``"sum"``), the
 target is min_w Σ_i L_i(w). In a round every node present starts from the common w and
 
-    takes ``local_steps`` steps  w_i <- w_i − t ∇F_i(w_i),   the coordinator:  w <- Σ q_i w_i / Σ q_i         (models)
-    says ∇F_i(w),                the coordinator:  w <- w − t Σ q_i ∇F_i(w) / Σ q_i                        (gradients)
+    takes local steps  w_i <- w_i − t ∇F_i(w_i),   the coordinator:  w <- Σ q_i w_i / Σ q_i                   (models)
+    sends ∇F_i(w),                                 the coordinator:  w <- w − t Σ q_i ∇F_i(w) / Σ q_i      (gradients)
 
-Sums run over those who spoke. With one local step and everybody present the two are the same, and converge to the
-pooled model; with more local steps the average of models settles elsewhere when nodes differ. Where ``clusters`` are
-known, the same happens within each of them (FedAvgC of the GTV paper).
+Sums run over those who sent something. With one local step and everybody present the two are the same, and converge to
+the pooled model; with more local steps the average of models settles elsewhere when nodes differ. Where ``clusters``
+are known, the same happens within each of them (FedAvgC of the GTV paper).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from kinfolk.algorithms.averaging import Averaging, check_clusters
+from kinfolk.algorithms.averaging import ModelsOrGradients, check_clusters
+from kinfolk.algorithms.local_work import Addition
 from kinfolk.algorithms.parametric import relative_change
 from kinfolk.engine.protocol import Arrays, Inbox, Models, Outbox, PerNode, Reply, Sends, Turn
 from kinfolk.network.problem import Problem
@@ -31,7 +31,7 @@ from kinfolk.typing import Floats, Ints
 
 
 class State(NamedTuple):
-    """The parameters of the own cluster, as each node last heard them."""
+    """The parameters of the own cluster, as each node last received them."""
 
     w: PerNode  # (nodes, parameters)
 
@@ -40,16 +40,24 @@ class Memory(NamedTuple):
     """What the coordinator keeps."""
 
     w: Floats  # (clusters, parameters)
-    step: Floats  # (clusters,)
+    step: Floats  # (clusters,) that is safe
     change: float  # relative change of w in the last round
 
 
 @dataclass(frozen=True)
-class FedAvg(Averaging[State, Memory]):
+class FedAvg(ModelsOrGradients[State, Memory]):
     """One model for all, or for every cluster, by averaging models or gradients.
 
-    ``step_size`` None takes 1 / (largest curvature of any F_i), which is safe whoever takes part.
-    ``clusters`` gives the cluster of every node, numbered from 0, in node order; None puts all into one.
+    Parameters
+    ----------
+    loss, local_steps, local_epochs, batch, step_size, optimiser
+        The local work, see ``LocalWork``. Without a step size linear models take 1 / (largest curvature of any F_i),
+        which is safe whoever takes part.
+    average : {"models", "gradients"}
+        What nodes send.
+    clusters : tuple of int, optional
+        The cluster of every node, numbered from 0, in node order; None puts all into one.
+
     The residual is the relative change of the models in a round.
 
     >>> from kinfolk import Network, fit, graphs
@@ -85,11 +93,15 @@ class FedAvg(Averaging[State, Memory]):
         return state, Outbox(coordinator=self.introduction(site))
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
-        """Take the common model, and say the gradient there or the model after some steps of one's own."""
+        """Take the common model, and send the gradient there or the model after some steps of one's own."""
         cluster = self._cluster(site.nodes)
         w = inbox.to_all["w"][cluster]
-        said = self.local_work(site, w, inbox.to_all["step"][cluster, None])
-        return State(w), Outbox(coordinator={"w": said, "share": self.share(site)})
+        work = self.work(site, turn, w, inbox.to_all["step"][cluster, None], self.addition(site, w))
+        return State(w), Outbox(coordinator={"w": work, "share": self.share(site)})
+
+    def addition(self, site: Site, common: Floats) -> Addition | None:
+        """What is added to the gradient in local steps: nothing."""
+        return None
 
     def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
         """All models where the loss starts; a changed problem goes on from the same models."""
@@ -103,26 +115,13 @@ class FedAvg(Averaging[State, Memory]):
         """Average what was sent, cluster by cluster; nodes without data do not count."""
         cluster = self._cluster(turn.active)
         if "curvature" in outbox:
-            memory = memory._replace(step=self.steps(outbox["curvature"], cluster, len(memory.w)))
+            memory = memory._replace(step=self.safe_steps(outbox["curvature"], cluster, len(memory.w)))
         elif outbox["share"].sum() > 0:
-            w = self.averaged(memory.w, memory.step, outbox["w"], outbox["share"], cluster)
+            w = self.combined(memory.w, outbox["w"], outbox["share"], cluster, turn, memory.step)
             memory = memory._replace(w=w, change=relative_change(w, memory.w))
         return memory, Reply(to_all={name: np.asarray(value) for name, value in memory._asdict().items()})
-
-    def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
-        """Loss of the model last heard, and how far the coordinator has moved it since."""
-        one = np.ones(site.node_count)
-        return {
-            "loss": site.local_losses(self.loss).value(state.w),
-            "change": one * inbox.to_all["change"],
-            "nodes": one,
-        }
 
     def models(self, site: Site, state: State, inbox: Inbox) -> Models:
         """The model of its cluster for every node, as the coordinator has it now."""
         models: Models = self.loss.models(inbox.to_all["w"][self._cluster(site.nodes)])
         return models
-
-    def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
-        """Objective Σ L_i, and the relative change of the common model."""
-        return {"objective": totals["loss"], "residual": totals["change"] / totals["nodes"]}

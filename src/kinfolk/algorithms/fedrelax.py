@@ -39,7 +39,7 @@ from kinfolk.local_models.discrepancies import CrossEntropy, Discrepancy, Square
 from kinfolk.local_models.estimators import as_local_model
 from kinfolk.local_models.fitted import FittedModels
 from kinfolk.local_models.weighted_rows import LocalModel, TrainingSets, WeightedRows
-from kinfolk.network.data import rows_of
+from kinfolk.network.data import check_one_label, rows_of
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.typing import Bools, Floats, Ints
@@ -111,6 +111,10 @@ class FedRelax(Algorithm[State]):
         if kinds[0].classifies and problem.classes is None:
             raise InputError("Expected whole numbers as labels for classifiers, got others: encode the classes.")
         self._check_discrepancy(kinds)
+
+    def check_data(self, site: Site) -> None:
+        """One label of every row."""
+        check_one_label(site.data.y, "FedRelax")
 
     def _check_discrepancy(self, kinds: list[LocalModel]) -> None:
         """Refuse a discrepancy of something else than what models say, or one that a model cannot minimise."""

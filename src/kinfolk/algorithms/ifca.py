@@ -3,25 +3,24 @@
 Ghosh, Chung, Yin, Ramchandran: An Efficient Framework for Clustered Federated Learning (2020), Algorithm 1.
 
 The target is  min over w_1 .. w_K of  Σ_i min_k L_i(w_k),  with L_i = q_i F_i as in FedAvg; it is not convex, and where
-a run ends depends on where it starts. In a round every node present hears w_1 .. w_K and
+a run ends depends on where it starts. In a round every node present receives w_1 .. w_K and
 
     k_i <- argmin_k L_i(w_k)                                                                                  (1)
-    says k_i and ∇F_i(w_{k_i}), or the model after ``local_steps`` steps from w_{k_i};
+    sends k_i and ∇F_i(w_{k_i}), or the model after local steps from w_{k_i};
     the coordinator averages for each k over the nodes that picked it, as FedAvg does                         (2)
 
 A model that nobody picks stays where it is. Several starts run side by side; the one with the smallest sum of the
-losses that nodes last said wins.
+losses that nodes last sent wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from kinfolk.algorithms.averaging import Averaging
+from kinfolk.algorithms.averaging import ModelsOrGradients
 from kinfolk.algorithms.parametric import relative_change
 from kinfolk.checks import AtLeast, InputError
 from kinfolk.engine.protocol import Arrays, Inbox, Models, Outbox, PerNode, Reply, Sends, Sent, Turn
@@ -40,7 +39,7 @@ class Uniform:
     low: float
     high: float
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], loss: NodeLoss) -> Floats:
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], loss: NodeLoss, feature_count: int) -> Floats:
         """(starts, models, parameters)."""
         return rng.uniform(self.low, self.high, shape)
 
@@ -51,7 +50,7 @@ class OneOf:
 
     values: tuple[float, ...]
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], loss: NodeLoss) -> Floats:
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], loss: NodeLoss, feature_count: int) -> Floats:
         """(starts, models, parameters)."""
         return rng.choice(np.asarray(self.values, dtype=np.float64), shape)
 
@@ -62,7 +61,7 @@ class Given:
 
     centres: tuple[tuple[float, ...], ...]
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], loss: NodeLoss) -> Floats:
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], loss: NodeLoss, feature_count: int) -> Floats:
         """(starts, models, parameters)."""
         centres = np.asarray(self.centres, dtype=np.float64)
         if centres.shape != shape[1:]:
@@ -74,15 +73,10 @@ class Given:
 class Redrawn:
     """Start from parameters that a module draws for itself, anew for every model."""
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], loss: NodeLoss) -> Floats:
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], loss: NodeLoss, feature_count: int) -> Floats:
         """(starts, models, parameters)."""
-        redrawn = getattr(loss, "redrawn", None)
-        if redrawn is None:
-            raise InputError(
-                f"Expected a loss whose models draw their own parameters for Redrawn(), got {type(loss).__name__}: "
-                "start with Uniform(low, high), OneOf(values) or Given(centres)."
-            )
-        return np.stack([redrawn(rng) for _ in range(shape[0] * shape[1])]).reshape(shape)
+        count = shape[0] * shape[1]
+        return np.stack([loss.redrawn(rng, feature_count) for _ in range(count)]).reshape(shape)
 
 
 class State(NamedTuple):
@@ -95,8 +89,8 @@ class Memory(NamedTuple):
     """What the coordinator keeps."""
 
     w: Floats  # (starts, models, parameters)
-    step: float
-    loss: Floats  # (nodes, starts) as each node last said
+    step: float  # that is safe
+    loss: Floats  # (nodes, starts) as each node last sent
     change: float  # relative change of the leading models in the last round
 
     @property
@@ -106,13 +100,12 @@ class Memory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class IFCA(Averaging[State, Memory]):
+class IFCA(ModelsOrGradients[State, Memory]):
     """One model for each of ``model_count`` clusters, which the nodes find by picking the model that fits best.
 
     Parameters
     ----------
-    loss, average, local_steps : as in ``FedAvg``.
-    step_size : t; None takes 1 / (largest curvature of any F_i).
+    loss, local_steps, local_epochs, batch, step_size, optimiser, average : as in ``FedAvg``.
     model_count : K, which the method has to be told.
     initial : where models start: ``Uniform(low, high)``, ``OneOf(values)``, ``Given(centres)`` or, for modules,
         ``Redrawn()``. What comes out depends on it, so there is no default.
@@ -146,9 +139,9 @@ class IFCA(Averaging[State, Memory]):
         models = inbox.to_all["w"]
         picked, loss = self._pick(site, models)
         mine = models[np.arange(len(models)), picked]  # (nodes, starts, parameters)
-        work = [self.local_work(site, mine[:, s], inbox.to_all["step"]) for s in range(len(models))]
-        said = {"w": np.stack(work, axis=1), "picked": picked, "loss": loss, "share": self.share(site)}
-        return State(mine[:, inbox.to_all["leader"]]), Outbox(coordinator=said)
+        work = [self.work(site, turn, mine[:, s], inbox.to_all["step"]) for s in range(len(models))]
+        sent = {"w": np.stack(work, axis=1), "picked": picked, "loss": loss, "share": self.share(site)}
+        return State(mine[:, inbox.to_all["leader"]]), Outbox(coordinator=sent)
 
     def _pick(self, site: Site, models: Floats) -> tuple[Ints, Floats]:
         """(1): the model of every node and its loss there, (nodes, starts)."""
@@ -161,43 +154,30 @@ class IFCA(Averaging[State, Memory]):
     def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
         """K models for every start."""
         shape = (self.starts, self.model_count, self.width(problem))
-        w = self.initial.draw(np.random.default_rng([INITIAL, turn.seed]), shape, self.loss)
+        w = self.initial.draw(np.random.default_rng([INITIAL, turn.seed]), shape, self.loss, problem.feature_count)
         return Memory(w, 1.0, np.zeros((problem.graph.node_count, self.starts)), np.inf)
 
     def combine(self, memory: Memory, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
         """Average by model what its pickers sent (2), in every start."""
         if "curvature" in outbox:  # a step size that is safe whoever picks what
-            steepest = float(outbox["curvature"].max())
-            memory = memory._replace(step=self.step_size or (1.0 / steepest if steepest > 0 else 1.0))
+            everyone = np.zeros(len(turn.active), dtype=np.int64)
+            memory = memory._replace(step=float(self.safe_steps(outbox["curvature"], everyone, 1)[0]))
         else:
             loss = memory.loss.copy()
             loss[turn.active] = outbox["loss"]
             memory = memory._replace(loss=loss)
             leader = memory.leader
-            step = np.full(self.model_count, memory.step)
+            safe = np.full(self.model_count, memory.step)
             w = np.stack([
-                self.averaged(memory.w[s], step, outbox["w"][:, s], outbox["share"], outbox["picked"][:, s])
+                self.combined(memory.w[s], outbox["w"][:, s], outbox["share"], outbox["picked"][:, s], turn, safe)
                 for s in range(self.starts)
             ])  # fmt: skip
             memory = memory._replace(w=w, change=relative_change(w[leader], memory.w[leader]))
-        said = {"w": memory.w, "step": memory.step, "leader": memory.leader, "change": memory.change}
-        return memory, Reply(to_all={name: np.asarray(value) for name, value in said.items()})
-
-    def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
-        """Loss of the model picked last, and how far the coordinator has moved the models since."""
-        one = np.ones(site.node_count)
-        return {
-            "loss": site.local_losses(self.loss).value(state.w),
-            "change": one * inbox.to_all["change"],
-            "nodes": one,
-        }
+        answer = {"w": memory.w, "step": memory.step, "leader": memory.leader, "change": memory.change}
+        return memory, Reply(to_all={name: np.asarray(value) for name, value in answer.items()})
 
     def models(self, site: Site, state: State, inbox: Inbox) -> Models:
         """The model that fits each node best, of those that the coordinator has now; the first one without data."""
         models = inbox.to_all["w"][int(inbox.to_all["leader"])]
         picked, _ = self._pick(site, models[None])
         return self.loss.models(models[picked[:, 0]])
-
-    def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
-        """Objective Σ L_i, and the relative change of the models."""
-        return {"objective": totals["loss"], "residual": totals["change"] / totals["nodes"]}

@@ -39,6 +39,11 @@ class Local(ParametricAlgorithm[State]):
 
     loss: NodeLoss = Squared()
 
+    @property
+    def carries_statistics(self) -> bool:
+        """A node renews its own."""
+        return True
+
     def sends(self, problem: Problem) -> Sends:
         """Nothing leaves a node."""
         return Sends()

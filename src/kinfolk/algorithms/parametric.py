@@ -21,6 +21,11 @@ class ParametricAlgorithm(Algorithm[S]):
     loss: NodeLoss
     needs_slope: ClassVar[bool] = False  # whether the loss must be smooth
 
+    @property
+    def carries_statistics(self) -> bool:
+        """Whether parameters may include running statistics, which local work renews."""
+        return False
+
     def check(self, problem: Problem) -> None:
         """Refuse a loss that the algorithm cannot work with."""
         if self.needs_slope and not self.loss.smooth:
@@ -30,10 +35,15 @@ class ParametricAlgorithm(Algorithm[S]):
             )
 
     def check_data(self, site: Site) -> None:
-        """Refuse labels outside the range of the loss."""
+        """Refuse labels outside the range of the loss, and running statistics that nobody would carry."""
         self.loss.check_data(site.data)
         if site.test is not None:
             self.loss.check_data(site.test)
+        if not self.carries_statistics and site.local_losses(self.loss).renews_statistics:
+            raise InputError(
+                f"Expected a module without running statistics for {type(self).__name__}, got one that has some, as "
+                "batch normalisation has: normalise by GroupNorm or LayerNorm, or average models, as FedAvg does."
+            )
 
     def models(self, site: Site, state: Any, inbox: Inbox) -> Models:
         """The parameters as models."""

@@ -19,28 +19,27 @@ Steps are counted by node, as one that was away has taken fewer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Annotated, Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from kinfolk.algorithms.descent import Descent
 from kinfolk.checks import InputError, Positive
 from kinfolk.engine.protocol import Inbox, Outbox, PerNode, Turn
+from kinfolk.modules import layer
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
-from kinfolk.typing import Floats
 
-TRIAL_STEPS = 3  # by then an optimiser that mixes nodes has shown it
+if TYPE_CHECKING:
+    from kinfolk.modules.optimisers import Stepper
 
 
 class State(NamedTuple):
     """Parameters, and what the optimiser remembers."""
 
     w: PerNode  # (nodes, parameters)
-    memory: PerNode  # (nodes, entries, parameters), such as Adam's k, m and v
+    entries: PerNode  # (nodes, entries, parameters), such as Adam's k, m and v
     taken: PerNode  # (nodes,) number of steps
 
 
@@ -80,13 +79,13 @@ class TorchDescent(Descent[State]):
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """Start where the loss says, with nothing to remember."""
-        state = self._stepper.first(self.origin(site))
+        state = State(*self._stepper.first(self.origin(site)))
         return state, Outbox({"w": state.w})
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1) and (2)."""
         slope = self.slope(site, state.w, inbox["w"])  # (1)
-        state = self._stepper.advanced(state, slope)  # (2)
+        state = State(*self._stepper.advanced(*state, slope))  # (2)
         return state, Outbox({"w": state.w})
 
     @property
@@ -95,106 +94,7 @@ class TorchDescent(Descent[State]):
 
     @cached_property
     def _stepper(self) -> Stepper:
-        known = _torch().optim
-        kind = getattr(known, self.optimiser, None) if isinstance(self.optimiser, str) else self.optimiser
-        if not (isinstance(kind, type) and issubclass(kind, known.Optimizer)):
-            raise InputError(
-                "The 'optimiser' parameter of TorchDescent must be a class in torch.optim, or the name of one. "
-                f"Got {self.optimiser!r} instead."
-            )
-        return Stepper(partial(kind, lr=self.step_size, **self.options))
-
-
-class Entry(NamedTuple):
-    """Something that an optimiser remembers of a parameter tensor."""
-
-    name: str
-    by_element: bool  # or one number for the tensor, such as a number of steps
-    dtype: Any
-
-
-class Stepper:
-    """Steps of an optimiser of torch as a function of states: what it remembers goes in and comes out."""
-
-    def __init__(self, optimiser: Callable[..., Any]) -> None:
-        self.optimiser = optimiser
-
-    def first(self, w: Floats) -> State:
-        """Nothing to remember, no steps taken."""
-        return State(w, np.zeros((len(w), len(self.entries), w.shape[1])), np.zeros(len(w), dtype=np.int64))
-
-    def advanced(self, state: State, slope: Floats) -> State:
-        """The state after one step. Nodes that have taken as many steps share a tensor, and the numbers kept for it."""
-        torch, groups = _torch(), [np.flatnonzero(state.taken == count) for count in np.unique(state.taken)]
-        tensors = [torch.tensor(state.w[nodes], requires_grad=True) for nodes in groups]
-        optimiser = self.optimiser(tensors)
-        for tensor, nodes in zip(tensors, groups, strict=True):
-            tensor.grad = torch.tensor(slope[nodes])
-            if state.taken[nodes[0]]:
-                optimiser.state[tensor] = self._remembered(state.memory[nodes])
-        optimiser.step()
-        w, memory = np.empty_like(state.w), np.empty_like(state.memory)
-        for tensor, nodes in zip(tensors, groups, strict=True):
-            w[nodes] = tensor.detach().numpy()
-            for k, entry in enumerate(self.entries):
-                memory[nodes, k] = torch.as_tensor(optimiser.state[tensor][entry.name]).numpy()
-        return State(w, memory, state.taken + 1)
-
-    def _remembered(self, memory: Floats) -> dict[str, Any]:
-        """What the optimiser knows of some nodes, in its own words."""
-        torch = _torch()
-        return {
-            entry.name: torch.tensor(memory[:, k] if entry.by_element else memory[0, k, 0], dtype=entry.dtype)
-            for k, entry in enumerate(self.entries)
-        }
-
-    @cached_property
-    def entries(self) -> list[Entry]:
-        """What the optimiser remembers after a step."""
-        torch = _torch()
-        tensor = torch.zeros((2, 3), dtype=torch.float64, requires_grad=True)
-        tensor.grad = torch.ones_like(tensor)
-        optimiser = self.optimiser([tensor])
-        optimiser.step()
-        kept = {name: torch.as_tensor(value) for name, value in optimiser.state[tensor].items() if value is not None}
-        return [Entry(name, value.ndim > 0, value.dtype) for name, value in sorted(kept.items())]
-
-    def check(self, name: str) -> None:
-        """Refuse an optimiser whose steps for a node depend on other nodes, or on more than it remembers of it."""
-        slopes = np.random.default_rng(0).normal(size=(TRIAL_STEPS, 2, 3))
-        try:
-            together = self._plain_steps(slopes)
-            alone = [self._own_steps(slopes[:, [node]]) for node in (0, 1)]
-        except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise InputError(
-                f"Expected an optimiser that can move every node by itself, got {name}: {error}"
-            ) from error
-        if not np.allclose(together, np.concatenate(alone), rtol=1e-10, atol=1e-12):
-            raise InputError(f"Expected an optimiser that moves every node by itself, got {name}, which does not.")
-
-    def _plain_steps(self, slopes: Floats) -> Floats:
-        """Where torch itself gets, from ones, down the slopes (steps, nodes, parameters)."""
-        torch = _torch()
-        tensor = torch.ones(slopes.shape[1:], dtype=torch.float64, requires_grad=True)
-        optimiser = self.optimiser([tensor])
-        for slope in slopes:
-            tensor.grad = torch.tensor(slope)
-            optimiser.step()
-        out: Floats = tensor.detach().numpy()
+        optimisers = layer("optimisers", "TorchDescent")
+        kind = optimisers.optimiser_class(self.optimiser, "TorchDescent")
+        out: Stepper = optimisers.Stepper(partial(kind, **self.options), self.step_size)
         return out
-
-    def _own_steps(self, slopes: Floats) -> Floats:
-        """The same by states."""
-        state = self.first(np.ones(slopes.shape[1:]))
-        for slope in slopes:
-            state = self.advanced(state, slope)
-        out: Floats = state.w
-        return out
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise InputError('Expected torch for TorchDescent: install it with pip install "kinfolk[torch]".') from error
-    return torch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +17,7 @@ from kinfolk.engine.protocol import Algorithm, Carrier, Engine, Turn
 from kinfolk.engine.run import Position, Run
 from kinfolk.engine.session import Session
 from kinfolk.engine.specs import spec_of
+from kinfolk.network.graph import Graph
 from kinfolk.network.problem import Problem
 from kinfolk.typing import Bools
 
@@ -71,7 +72,7 @@ def fit(
         The share of nodes that take part in a round, or a function from the round's number to their names. A share is
         drawn among the nodes with data; where neighbours exchange messages, among all. Those away keep their state.
     edges : callable, optional
-        From the round's number to a mask (edges,): which of the graph's edges carry in that round.
+        From the round's number to the edges that carry in that round: a mask (edges,), or pairs of names of nodes.
     seed : int
         Keys all randomness, by node and round.
     start : Run, optional
@@ -108,7 +109,10 @@ def fit(
     settings = Settings(rounds, last, stop, participation, edges, seed, measure_every, engine)
     check_arguments(network, algorithm, settings)
     _check_start(network, algorithm, start)
-    session = Session(network, algorithm, engine.open(network, algorithm), _mask_of(network, edges))
+    mask = _mask_of(network, edges)
+    if mask is not None and rounds:
+        mask(last - rounds + 1)  # refused before any work
+    session = Session(network, algorithm, engine.open(network, algorithm), mask)
     checkpoints = None
     if checkpoint is not None:
         _check_sees_all(session.carrier)
@@ -195,7 +199,8 @@ def _mask_of(problem: Problem, edges: Edges | None) -> Callable[[int], Bools] | 
         return None
 
     def checked(round_: int) -> Bools:
-        mask = np.asarray(edges(round_))
+        given = edges(round_)
+        mask = np.asarray(given) if isinstance(given, np.ndarray) else _mask_of_pairs(problem.graph, given, round_)
         if mask.dtype != bool or mask.shape != (problem.graph.edge_count,):
             raise InputError(
                 f"Expected True or False for each of {problem.graph.edge_count} edges in round {round_}, got "
@@ -204,6 +209,25 @@ def _mask_of(problem: Problem, edges: Edges | None) -> Callable[[int], Bools] | 
         return mask
 
     return checked
+
+
+def _mask_of_pairs(graph: Graph, given: Any, round_: int) -> Bools:
+    """A mask from a list of True and False, or from pairs of names."""
+    listed = list(given)
+    if all(isinstance(each, bool | np.bool_) for each in listed) and listed:
+        return np.asarray(listed)
+    odd = [pair for pair in listed if not (isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2)]
+    if odd:
+        raise InputError(f"Expected pairs of names of nodes as edges in round {round_}, got {odd[0]!r}.")
+    ends = np.sort(graph.numbers([name for pair in listed for name in pair]).reshape(-1, 2), axis=1)
+    wanted, known = ends[:, 0] * graph.node_count + ends[:, 1], graph.head * graph.node_count + graph.tail
+    unknown = np.flatnonzero(~np.isin(wanted, known))
+    if len(unknown):
+        raise InputError(
+            f"Expected edges of the graph in round {round_}, got one between {listed[unknown[0]][0]!r} and "
+            f"{listed[unknown[0]][1]!r}, which it does not join."
+        )
+    return np.isin(known, wanted)
 
 
 def _check_start(network: Problem, algorithm: Algorithm[Any], start: Run | None) -> None:

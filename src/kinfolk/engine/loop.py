@@ -120,7 +120,11 @@ class Loop:
 
     def _row(self) -> Row:
         totals, error = self.session.measure()
-        row: Row = {"round": self.position.count, **self.session.algorithm.summary(totals)}
+        row: Row = {
+            "round": self.position.count,
+            **self.session.algorithm.summary(totals),
+            **self.session.overview(),
+        }
         if error is not None:
             row["error"] = error
         row["bytes"] = self.session.bytes_sent

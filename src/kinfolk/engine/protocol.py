@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Proto
 
 import numpy as np
 
+from kinfolk import kernels
 from kinfolk.checks import InputError, listing
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
@@ -58,6 +59,16 @@ class Turn:
         if self.exchange or name:
             key += [self.exchange, *name.encode()]
         return np.random.default_rng(key)
+
+    def keys(self, nodes: Ints, name: str = "") -> Any:
+        """A key (uint64) for each of some nodes in this round, for draws that a kernel makes for all of them at once.
+
+        >>> turn = Turn(round=3, active=np.arange(2), seed=0)
+        >>> bool(turn.keys(np.array([0, 1]))[1] == turn.keys(np.array([1]))[0])
+        True
+        """
+        words = np.array([self.seed % 2**64, self.round, self.exchange, *name.encode()], dtype=np.uint64)
+        return kernels.node_keys(words, np.asarray(nodes, dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -206,6 +217,13 @@ class Algorithm(ABC, Generic[S]):
     def extrapolate(self, site: Site, past: Sequence[tuple[float, S]]) -> S:
         """A guess at the state from those for other values of λ, [(λ, state)]; by default the last one."""
         return past[-1][1]
+
+    def overview(self, site: Site, state: S) -> Mapping[str, float]:
+        """Columns of the history that need all nodes at once, on a site that holds every node.
+
+        Where an engine does not see all states, they are missing.
+        """
+        return {}
 
     def certify(self, site: Site, state: S, inbox: Inbox) -> Any:
         """A proof of how good the answer is, on a site that holds every node; None where there is no such notion."""

@@ -26,6 +26,7 @@ from kinfolk.engine.protocol import (
     axes_of,
 )
 from kinfolk.engine.worker import ERROR, TESTED
+from kinfolk.network.network import Network
 from kinfolk.network.problem import Problem
 from kinfolk.typing import Bools, Ints
 
@@ -152,6 +153,13 @@ class Session:
             return totals, None
         tested, wrong = totals.pop(TESTED), totals.pop(ERROR)
         return totals, wrong / tested if tested else np.nan
+
+    def overview(self) -> Mapping[str, float]:
+        """What the algorithm measures of all nodes at once, where that can be seen."""
+        asked = type(self.algorithm).overview is not Algorithm.overview
+        if not asked or not self.carrier.sees_all or not isinstance(self.problem, Network):
+            return {}
+        return self.algorithm.overview(self.problem.site, self.snapshot(copy_=False).state)
 
     # ------------------------------------------------------------------ one exchange, in parts
 

@@ -139,7 +139,8 @@ def _content(value: Any, above: tuple[int, ...]) -> Iterator[Any]:
     elif hasattr(value, "state_dict") and hasattr(value, "named_parameters"):  # a module of torch
         yield re.sub(r"0x[0-9a-f]+", "", repr(value))
         for name, tensor in value.state_dict().items():
-            yield from (name, tensor.detach().cpu().numpy())
+            lazy = type(tensor).__name__.startswith("Uninitialized")  # its repr tells what there is
+            yield from (name,) if lazy else (name, tensor.detach().cpu().numpy())
     elif hasattr(value, "get_params"):  # an estimator of scikit-learn
         yield from (_print_of(each, above) for each in sorted(value.get_params(deep=False).items()))
     elif hasattr(value, "get_config") and hasattr(value, "get_weights"):  # a model of Keras

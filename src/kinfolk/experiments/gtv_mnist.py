@@ -82,13 +82,15 @@ def _gtvmin(problem: Problem, lam: float) -> GTVMin:
 
 def _ifca(problem: Problem, starts: int = 1) -> IFCA:
     count = int(problem.cluster.max()) + 1
-    return IFCA(problem.loss, "models", STEPS, STEP_SIZE, model_count=count, initial=Redrawn(), starts=starts)
+    return IFCA(
+        problem.loss, local_steps=STEPS, step_size=STEP_SIZE, model_count=count, initial=Redrawn(), starts=starts
+    )
 
 
 def _fedavg(problem: Problem, cluster: Ints | None = None) -> FedAvg:
     """One model for every cluster; with a cluster for every node, each learns alone, by the same steps."""
     known = None if cluster is None else tuple(cluster.tolist())
-    return FedAvg(problem.loss, "models", STEPS, STEP_SIZE, clusters=known)
+    return FedAvg(problem.loss, local_steps=STEPS, step_size=STEP_SIZE, clusters=known)
 
 
 # ---------------------------------------------------------------------- the figures

@@ -1,5 +1,6 @@
 """Compiled loops, and nothing else: the only place with numba."""
 
+from kinfolk.kernels.draws import draw_batches, node_keys
 from kinfolk.kernels.edges import (
     HUGE,
     add_flows,
@@ -31,11 +32,13 @@ __all__ = [
     "clip_rows",
     "combine_rows",
     "difference",
+    "draw_batches",
     "dual_look",
     "dual_step",
     "edge_sum",
     "first_fit_colours",
     "gram",
+    "node_keys",
     "predict_rows",
     "project_power_ball",
     "prox_kinked",

@@ -30,13 +30,13 @@ class KerasModel:
     Parameters
     ----------
     model : a Keras model for rows of features, or a function without arguments that makes one. If it is compiled, its
-        loss and optimiser are used, and ``loss``, ``logits``, ``optimiser`` and ``learning_rate`` are not.
+        loss and optimiser are used, and ``loss``, ``logits``, ``optimiser`` and ``step_size`` are not.
     loss : ``"squared"``, with outputs of shape (rows, 1); or ``"cross-entropy"``, with (rows, classes).
     logits : whether outputs for classes are logits; otherwise they are probabilities, as after a softmax.
     optimiser : a name that Keras knows.
-    learning_rate : its step.
+    step_size : its step.
     epochs : how often a node goes through its rows in a round; with full batches, the number of steps.
-    batch_size : rows in a step; None for all.
+    batch : rows in a step; None for all.
     keep : whether ``"parameters"`` go on from round to round, or ``"nothing"``.
 
     >>> import os
@@ -45,7 +45,7 @@ class KerasModel:
     >>> from kinfolk import FedRelax, Network, fit, graphs
     >>> network = Network(graphs.chain(2), [([[1.0]], [0.0]), ([[1.0]], [1.0])], public=[[1.0]])
     >>> line = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    >>> run = fit(network, FedRelax(KerasModel(line, optimiser="sgd", learning_rate=0.1, epochs=30), lam=1.0), rounds=8)
+    >>> run = fit(network, FedRelax(KerasModel(line, optimiser="sgd", step_size=0.1, epochs=30), lam=1.0), rounds=8)
     >>> run.predict([[1.0], [1.0]], node=[0, 1]).round(1)
     array([0.3, 0.7])
     """
@@ -54,9 +54,9 @@ class KerasModel:
     loss: Literal["squared", "cross-entropy"] = "squared"
     logits: bool = False
     optimiser: str = "adam"
-    learning_rate: Annotated[float, Positive()] = 0.01
+    step_size: Annotated[float, Positive()] = 0.01
     epochs: Annotated[int, AtLeast(1)] = 100
-    batch_size: Annotated[int, AtLeast(1)] | None = None
+    batch: Annotated[int, AtLeast(1)] | None = None
     keep: Literal["nothing", "parameters"] = "parameters"
 
     merges: ClassVar[bool] = False  # layers that draw, or look at several rows, cannot be told from others
@@ -109,7 +109,7 @@ class KerasModel:
             optimiser = training.keras.optimizers.get(self.optimiser)
         except ValueError:
             self._refuse("optimiser", "the name of an optimiser of Keras")
-        optimiser.learning_rate = self.learning_rate
+        optimiser.learning_rate = self.step_size
         out: TrainingSetup = training.TrainingSetup(
             training.LOSSES[self.loss](self.logits), training.keras.optimizers.serialize(optimiser)
         )
@@ -162,7 +162,7 @@ class KerasModel:
             start = training.as_fit(self._drawn(features, seed)) if new else before
             model.set_weights(list(start.arrays.values()))
             self._setup.compile(model)
-            training.train(model, weighted, self.epochs, self.batch_size, seed)
+            training.train(model, weighted, self.epochs, self.batch, seed)
         except Exception as error:  # whatever Keras raises, the node is named and the run is kept
             what = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise LearningError(f"Node {sets.site.names[node]!r} could not be fitted ({what}).") from error

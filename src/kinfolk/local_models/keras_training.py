@@ -67,13 +67,13 @@ def as_fit(model: Any) -> KerasFit:
     return KerasFit({f"{k} {v.name}": keras.ops.convert_to_numpy(v).copy() for k, v in enumerate(model.weights)})
 
 
-def train(model: Any, weighted: WeightedRows, epochs: int, batch_size: int | None, seed: int) -> None:
+def train(model: Any, weighted: WeightedRows, epochs: int, batch: int | None, seed: int) -> None:
     """Minimise the weighted mean loss of the rows."""
     rows = len(weighted.weight)
     X, target = weighted.X.astype(np.float32), weighted.target.astype(np.float32)
     target = target if target.ndim == 2 else target[:, None]
     weight = (weighted.weight / weighted.weight.mean()).astype(np.float32)
-    size, draw = batch_size or rows, np.random.default_rng(seed)
+    size, draw = batch or rows, np.random.default_rng(seed)
     for _ in range(epochs):
         order = draw.permutation(rows) if size < rows else np.arange(rows)
         for first in range(0, rows, size):

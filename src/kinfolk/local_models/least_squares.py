@@ -28,16 +28,16 @@ from kinfolk.typing import Bools, Floats
 
 @dataclass(frozen=True)
 class RMSprop:
-    """v <- decay v + (1 − decay) g²;  w <- w − learning_rate g / (√v + ε), with g the gradient of (1) over m_i."""
+    """v <- decay v + (1 − decay) g²;  w <- w − step_size g / (√v + ε), with g the gradient of (1) over m_i."""
 
-    learning_rate: Annotated[float, Positive()] = 0.01
+    step_size: Annotated[float, Positive()] = 0.01
     decay: Annotated[float, Between(0, 1)] = 0.99
     epsilon: Annotated[float, Positive()] = 1e-8
 
     def __call__(self, w: Floats, v: Floats, gradient: Floats) -> tuple[Floats, Floats]:
         """The next w and v."""
         v = self.decay * v + (1 - self.decay) * gradient**2
-        return w - self.learning_rate * gradient / (np.sqrt(v) + self.epsilon), v
+        return w - self.step_size * gradient / (np.sqrt(v) + self.epsilon), v
 
 
 class LinearFit(NamedTuple):

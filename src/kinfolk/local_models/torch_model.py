@@ -10,7 +10,6 @@ with the probabilities that neighbours have given, the squared error of probabil
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,14 +21,17 @@ import numpy as np
 from kinfolk.checks import AtLeast, InputError, Positive, check_parameters
 from kinfolk.local_models.discrepancies import Discrepancy, SquaredProbabilities, SymmetricCrossEntropy
 from kinfolk.local_models.weighted_rows import TrainingSets
+from kinfolk.modules import layer
 from kinfolk.network.problem import Problem
 from kinfolk.typing import Floats
 
 if TYPE_CHECKING:
     from kinfolk.local_models.torch_training import NodeTraining, TorchFit, TrainingSetup
+    from kinfolk.modules.flat import FlatModule
+    from kinfolk.modules.row_losses import RowLoss
 
 
-Mode = Literal["training", "exchanging", "saying"]  # exchanging: some targets are logarithms, see the training
+Use = Literal["training", "exchanging", "predicting"]  # exchanging: some targets are logarithms, see the training
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +41,14 @@ class TorchModel:
     Parameters
     ----------
     module : a ``torch.nn.Module`` for rows of features, or a function without arguments that makes one. For numbers
-        its output has shape (rows,) or (rows, 1); for classes (rows, classes), logits.
+        its output has shape (rows,) or (rows, 1); for classes (rows, classes), logits. Lazy layers learn their sizes
+        from the data.
     loss : ``"squared"``; ``"cross-entropy"`` or ``"squared probabilities"`` for classes; or a function of (output,
         target) that gives one value for every row, for numbers unless its attribute ``classifies`` is true.
     optimiser : the name of a class in ``torch.optim``, or such a class.
-    learning_rate : torch's ``lr``.
+    step_size : torch's ``lr``.
     epochs : how often a node goes through its rows in a round; with full batches, the number of steps.
-    batch_size : rows in a step; None for all.
+    batch : rows in a step; None for all.
     patience : a node ends its round when its loss has not fallen by more than ``tolerance`` for so many epochs; None
         for never.
     tolerance : by how much the loss has to fall to count.
@@ -53,6 +56,8 @@ class TorchModel:
     keep : what goes on from round to round: ``"nothing"``, ``"parameters"``, or with them what the ``"optimiser"``
         remembers.
     precision : of parameters and steps.
+    device : where torch computes.
+    side : how many of the last features the module takes as a second argument: ``module(x, extra)``.
     together : whether nodes are trained in one computation. Where that would change the result, as with batch
         normalisation or dropout, it is not done, and the run's notes say so.
     options : what else the optimiser takes, such as ``{"betas": (0.9, 0.99)}``.
@@ -60,7 +65,7 @@ class TorchModel:
     >>> import torch
     >>> from kinfolk import FedRelax, Network, fit, graphs
     >>> network = Network(graphs.chain(2), [([[1.0]], [0.0]), ([[1.0]], [1.0])], public=[[1.0]])
-    >>> model = TorchModel(torch.nn.Linear(1, 1), optimiser="SGD", learning_rate=0.1)
+    >>> model = TorchModel(torch.nn.Linear(1, 1), optimiser="SGD", step_size=0.1)
     >>> run = fit(network, FedRelax(model, lam=1.0), rounds=10)
     >>> run.predict([[1.0], [1.0]], node=[0, 1]).round(2)
     array([0.33, 0.67])
@@ -71,47 +76,45 @@ class TorchModel:
     module: Any
     loss: Any = "squared"
     optimiser: str | type = "Adam"
-    learning_rate: Annotated[float, Positive()] = 0.01
+    step_size: Annotated[float, Positive()] = 0.01
     epochs: Annotated[int, AtLeast(1)] = 100
-    batch_size: Annotated[int, AtLeast(1)] | None = None
+    batch: Annotated[int, AtLeast(1)] | None = None
     patience: Annotated[int, AtLeast(1)] | None = None
     tolerance: Annotated[float, AtLeast(0)] = 1e-6
     start: Literal["drawn", "given"] = "drawn"
     keep: Literal["nothing", "parameters", "optimiser"] = "parameters"
     precision: Literal["float32", "float64"] = "float32"
+    device: str = "cpu"
+    side: Annotated[int, AtLeast(0)] = 0
     together: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def classifies(self) -> bool:
         """Whether it says probabilities of classes."""
-        by_name = self.loss in ("cross-entropy", "squared probabilities")
-        return by_name or bool(getattr(self.loss, "classifies", False))
+        return self._row_loss.classifies
+
+    @property
+    def _row_loss(self) -> RowLoss:
+        out: RowLoss = layer("row_losses", "TorchModel").row_loss(self.loss, "TorchModel")
+        return out
 
     @cached_property
     def merges(self) -> bool:
         """True for full batches and a loss with a name, unless layers draw or look at several rows."""
-        nn = _training().torch.nn
+        nn = _torch().nn
         mixing = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)
         by_row = not any(isinstance(layer, mixing) for layer in self._blank.modules())
-        return isinstance(self.loss, str) and self.batch_size is None and by_row
+        return isinstance(self.loss, str) and self.batch is None and by_row
 
     # ------------------------------------------------------------------ before round 1
 
     def check(self) -> None:
         """Refuse parameters out of range, and what is no module, loss or optimiser."""
-        training = _training()
         check_parameters(self)
-        if not callable(self.loss) and self.loss not in training.LOSSES:
-            names = ", ".join(map(repr, training.LOSSES))
-            self._refuse("loss", f"one of {names}, or a function that gives one value for every row")
-        known = training.torch.optim
-        if not (isinstance(self._optimiser_class, type) and issubclass(self._optimiser_class, known.Optimizer)):
-            self._refuse("optimiser", "a class in torch.optim, or the name of one")
+        _ = self._row_loss, self._optimiser_class, self._blank  # each refuses what it is not
         if not isinstance(self.options, Mapping) or "lr" in self.options:
-            self._refuse("options", "a mapping without 'lr', which is learning_rate")
-        if any(training.torch.nn.parameter.is_lazy(value) for value in self._blank.parameters()):
-            self._refuse("module", "a module whose layers know their sizes")
+            self._refuse("options", "a mapping without 'lr', which is step_size")
 
     def learns(self, discrepancy: Discrepancy) -> bool:
         """Whatever has rows; those that are known by name only with the loss that belongs to them."""
@@ -137,28 +140,48 @@ class TorchModel:
 
     @cached_property
     def _blank(self) -> Any:
-        """A module of this shape, whose parameters do not matter."""
-        module = self._module(0)
-        if not isinstance(module, _training().torch.nn.Module):
+        """A module of this shape, whose parameters do not matter; lazy layers have no sizes yet."""
+        return self._made(0)
+
+    def _made(self, seed: int) -> Any:
+        """The module as it was given, or made anew."""
+        flat = layer("flat", "TorchModel")
+        with flat.drawing_from(seed):
+            is_module = isinstance(self.module, _torch().nn.Module)
+            module = flat.copied(self.module) if is_module else self.module() if callable(self.module) else self.module
+        if not isinstance(module, _torch().nn.Module):
             self._refuse("module", "a torch.nn.Module, or a function without arguments that makes one")
         return module
 
-    def _module(self, seed: int) -> Any:
+    def _module(self, seed: int, features: int) -> Any:
         """What a node starts from."""
-        training = _training()
-        with training.drawing_from(seed):
-            if not isinstance(self.module, training.torch.nn.Module):
-                return self.module() if callable(self.module) else self.module
-            module = copy.deepcopy(self.module)
-            for layer in module.modules() if self.start == "drawn" else ():
-                if hasattr(layer, "reset_parameters"):
-                    layer.reset_parameters()
-            return module
+        flat = layer("flat", "TorchModel")
+        given = isinstance(self.module, _torch().nn.Module)
+        drawn = flat.SIZING_SEED if given else seed
+        module = flat.sized(self._made(seed), _torch().zeros((2, features)), self.side, drawn)
+        if given and self.start == "drawn":
+            with flat.drawing_from(seed):
+                flat.redraw(module)
+        return module
+
+    def _flat(self, features: int) -> FlatModule:
+        """The module of this shape, prepared once for rows of so many features."""
+        if features not in self._flats:
+            made = layer("flat", "TorchModel").FlatModule.of(
+                self._module(0, features), self.precision, self.device, self.side
+            )
+            self._flats[features] = made
+        return self._flats[features]
+
+    @cached_property
+    def _flats(self) -> dict[int, FlatModule]:
+        return {}
 
     def module_of(self, fit: TorchFit) -> Any:
         """The module of a node, ready to predict: ``model.module_of(run.models[node])``."""
-        torch = _training().torch
-        module = copy.deepcopy(self._blank).to(getattr(torch, self.precision))
+        torch, flat = _torch(), layer("flat", "TorchModel")
+        known = next(iter(self._flats.values()), None)
+        module = flat.copied(self._blank if known is None else known.template).to(getattr(torch, self.precision))
         with torch.no_grad():
             for name, value in [*module.named_parameters(), *module.named_buffers()]:
                 value.copy_(torch.from_numpy(fit.arrays[name]))
@@ -166,8 +189,7 @@ class TorchModel:
 
     @property
     def _optimiser_class(self) -> Any:
-        known = _training().torch.optim
-        return getattr(known, self.optimiser, None) if isinstance(self.optimiser, str) else self.optimiser
+        return layer("optimisers", "TorchModel").optimiser_class(self.optimiser, "TorchModel")
 
     @property
     def _implementation(self) -> dict[str, bool]:
@@ -176,30 +198,29 @@ class TorchModel:
         free = not self.options.keys() & {"fused", "foreach", "differentiable"}
         return {"fused": True} if "fused" in known and free else {}
 
-    def _setup(self, answers: int | None, mode: Mode = "training") -> TrainingSetup:
-        """How to train, or to say, so many classes; prepared once."""
-        if (answers, mode) not in self._courses:
-            self._courses[answers, mode] = self._new_setup(answers, mode)
-        return self._courses[answers, mode]
+    def _setup(self, features: int, answers: int | None, use: Use = "training") -> TrainingSetup:
+        """How to train, or to predict, so many classes; prepared once."""
+        key = features, answers, use
+        if key not in self._setups:
+            self._setups[key] = self._new_setup(*key)
+        return self._setups[key]
 
     @cached_property
-    def _courses(self) -> dict[tuple[int | None, str], TrainingSetup]:
+    def _setups(self) -> dict[tuple[int, int | None, str], TrainingSetup]:
         return {}
 
-    def _new_setup(self, answers: int | None, mode: Mode) -> TrainingSetup:
+    def _new_setup(self, features: int, answers: int | None, use: Use) -> TrainingSetup:
         training = _training()
-        named = training.LOSSES[self.loss] if isinstance(self.loss, str) else self.loss
-        precision = getattr(training.torch, self.precision)
         out: TrainingSetup = training.TrainingSetup(
-            module=copy.deepcopy(self._blank).to(precision).train(mode != "saying"),
-            row_loss=training.exchanging_cross_entropy if mode == "exchanging" else named,
-            optimiser=partial(self._optimiser_class, lr=self.learning_rate, **self._implementation, **self.options),
+            flat=self._flat(features),
+            mode="evaluation" if use == "predicting" else "training",
+            row_loss=training.exchanging_cross_entropy if use == "exchanging" else self._row_loss.function,
+            optimiser=partial(self._optimiser_class, lr=self.step_size, **self._implementation, **self.options),
             epochs=self.epochs,
-            batch_size=self.batch_size,
+            batch=self.batch,
             patience=self.patience,
             tolerance=self.tolerance,
             answers=answers,
-            precision=precision,
         )
         return out
 
@@ -213,21 +234,21 @@ class TorchModel:
         """Why nodes cannot be trained in one computation; None if they can. Refuses a module of the wrong shape."""
         key = features, answers
         if key not in self._trials:
-            setup = self._setup(answers)
+            setup = self._setup(features, answers)
             self._check_output(setup, features)
             self._check_memory(setup)
-            self._trials[key] = _training().why_apart(setup, self._module, features)
+            self._trials[key] = _training().why_apart(setup, partial(self._module, features=features), features)
         return self._trials[key]
 
     def _check_output(self, setup: TrainingSetup, features: int) -> None:
         """Refuse a module that does not take such rows, or a loss that does not give a value for each."""
-        training, rows = _training(), 5
-        X = setup.tensor(np.zeros((rows, features)))
+        torch, rows = _torch(), 5
+        X = setup.flat.tensor(np.zeros((rows, features)))
         expected = (rows,) if setup.answers is None else (rows, setup.answers)
         try:
-            with training.drawing_from(0), training.torch.no_grad():
+            with layer("flat", "TorchModel").drawing_from(0), torch.no_grad():
                 said = setup.say({}, X)
-                lost = setup.row_loss(said, training.torch.ones_like(said))
+                lost = setup.row_loss(said, torch.ones_like(said))
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             what = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise InputError(f"Expected a module and a loss for rows of {features} features, got: {what}.") from error
@@ -257,7 +278,8 @@ class TorchModel:
             training.train_together if self.together and why is None else training.train_apart
         )
         exchanging = isinstance(sets.discrepancy, SymmetricCrossEntropy)
-        teach(self._setup(answers, "exchanging" if exchanging else "training"), list(trainings.values()))
+        use: Use = "exchanging" if exchanging else "training"
+        teach(self._setup(sets.site.data.feature_count, answers, use), list(trainings.values()))
         return [self._kept(trainings[int(node)].fit) if int(node) in trainings else None for node in sets.nodes]
 
     def _node_training(self, sets: TrainingSets, node: int, merged: bool) -> NodeTraining | None:
@@ -266,7 +288,7 @@ class TorchModel:
             return None
         seed, before = sets.seed(node), sets.before[node]
         if before is None or self.keep == "nothing":
-            module = self._module(seed).to(getattr(training.torch, self.precision))
+            module = self._module(seed, weighted.X.shape[1]).to(getattr(training.torch, self.precision))
             before = training.TorchFit(training.as_arrays(module), {}, 0)
         out: NodeTraining | None = training.NodeTraining(weighted, before, seed)
         return out
@@ -277,23 +299,27 @@ class TorchModel:
 
     def predict_nodes(self, fitted: Sequence[TorchFit], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
         """The outputs, or for classes the probabilities."""
-        torch = _training().torch
-        setup = self._setup(len(classes) if self.classifies and classes is not None else None, "saying")
+        torch = _torch()
+        answers = len(classes) if self.classifies and classes is not None else None
 
-        def say(fit: TorchFit, rows: Floats) -> Floats:
-            arrays = {name: torch.from_numpy(value) for name, value in fit.arrays.items()}
-            said = setup.say(arrays, setup.tensor(rows)).to(torch.float64)
-            out: Floats = (torch.softmax(said, dim=-1) if self.classifies else said).numpy()
+        def predict(fit: TorchFit, rows: Floats) -> Floats:
+            setup = self._setup(rows.shape[1], answers, "predicting")
+            arrays = {name: torch.from_numpy(value).to(setup.flat.device) for name, value in fit.arrays.items()}
+            said = setup.say(arrays, setup.flat.tensor(rows)).to(torch.float64)
+            out: Floats = (torch.softmax(said, dim=-1) if self.classifies else said).cpu().numpy()
             return out
 
         with torch.no_grad():
-            return [say(fit, rows) for fit, rows in zip(fitted, X, strict=True)]
+            return [predict(fit, rows) for fit, rows in zip(fitted, X, strict=True)]
+
+
+def _torch() -> Any:
+    return layer("flat", "TorchModel").torch
 
 
 def _training() -> Any:
-    """How modules are trained; torch is imported here."""
-    try:
-        from kinfolk.local_models import torch_training
-    except ImportError as error:
-        raise InputError('Expected torch for TorchModel: install it with pip install "kinfolk[torch]".') from error
+    """How modules are trained; torch is imported there."""
+    layer("flat", "TorchModel")
+    from kinfolk.local_models import torch_training
+
     return torch_training

@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from kinfolk.local_models.weighted_rows import WeightedRows
+from kinfolk.modules.flat import FlatModule, Mode, drawing_from
+from kinfolk.modules.stacks import MOST_NUMBERS
 from kinfolk.typing import Floats
 
-MOST_NUMBERS = 2**25  # in the padded inputs of one stack
 TRIAL_STEPS = 3  # by then a module or an optimiser that mixes rows or nodes has shown it
-LOSSES: dict[str, Callable[[Any, Any], Any]] = {
-    "squared": lambda said, target: (said - target) ** 2,
-    "cross-entropy": lambda logits, target: -(target * torch.log_softmax(logits, dim=-1)).sum(dim=-1),
-    "squared probabilities": lambda logits, target: ((torch.softmax(logits, dim=-1) - target) ** 2).sum(dim=-1),
-}
 
 
 def exchanging_cross_entropy(logits: Any, target: Any) -> Any:
@@ -66,33 +61,29 @@ class TrainingSetup:
     A node minimises Σ_r weight_r ℓ(f(x_r), target_r) / Σ_r weight_r; a batch has its expectation.
     """
 
-    module: Any  # its parameters do not matter
+    flat: FlatModule  # its parameters do not matter
+    mode: Mode
     row_loss: Callable[[Any, Any], Any]
     optimiser: Callable[[list[Any]], Any]
     epochs: int
-    batch_size: int | None
+    batch: int | None
     patience: int | None
     tolerance: float
     answers: int | None  # number of classes; None: numbers are predicted
-    precision: Any  # torch.float32 or torch.float64
 
     @property
     def trained(self) -> list[str]:
         """The names of the parameters that move."""
-        return [name for name, value in self.module.named_parameters() if value.requires_grad]
+        return [name for name, value in self.flat.template.named_parameters() if value.requires_grad]
 
     def say(self, arrays: Any, X: Any) -> Any:
         """The module's output with given parameters: (rows,) or (rows, classes)."""
-        said = functional_call(self.module, arrays, (X,))
+        said = self.flat.call(arrays, X, self.mode)
         return said.squeeze(-1) if self.answers is None and said.ndim == 2 and said.shape[1] == 1 else said
 
     def objective(self, moving: Any, fixed: Any, X: Any, target: Any, weight: Any) -> Any:
         """The weighted loss of one node's rows."""
         return (weight * self.row_loss(self.say({**moving, **fixed}, X), target)).sum()
-
-    def tensor(self, values: Any) -> Any:
-        """Numbers in the precision of the course."""
-        return torch.tensor(np.asarray(values), dtype=self.precision)
 
 
 class Stack:
@@ -108,17 +99,19 @@ class Stack:
         self.optimiser = setup.optimiser(list(self.moving.values()))
         self._remember(fits)
         self.X, self.target, self.weight = (
-            setup.tensor(_padded([training.rows[k] for training in trainings])) for k in range(3)
+            setup.flat.tensor(_padded([training.rows[k] for training in trainings])) for k in range(3)
         )
         self.sizes = np.array([len(training.rows.weight) for training in trainings])
-        real = torch.tensor(np.arange(self.X.shape[1]) < self.sizes[:, None])
+        real = torch.tensor(np.arange(self.X.shape[1]) < self.sizes[:, None], device=self.X.device)
         self.weight = torch.where(real, self.weight, 0.0)
-        self.weight *= torch.tensor(self.sizes)[:, None] / self.weight.sum(dim=1, keepdim=True)  # 1 in the mean
+        self.rows_of_node = setup.flat.tensor(self.sizes)[:, None]
+        self.weight *= self.rows_of_node / self.weight.sum(dim=1, keepdim=True)  # 1 in the mean
 
     def _joined(self, values: list[Any]) -> Any:
         """One tensor of what the nodes have each; whole numbers stay whole."""
         tensor = torch.from_numpy(np.stack(values) if self.together else np.array(values[0]))
-        return tensor.to(self.setup.precision) if tensor.is_floating_point() else tensor
+        flat = self.setup.flat
+        return tensor.to(flat.device, flat.dtype if tensor.is_floating_point() else tensor.dtype)
 
     def _remember(self, fits: list[TorchFit]) -> None:
         """Give the optimiser its memory back. Numbers that it keeps for a whole tensor are equal at all nodes."""
@@ -130,10 +123,10 @@ class Stack:
             self.optimiser.state[tensor][entry] = value
 
     def hand_back(self) -> None:
-        """Every pupil gets where it is now."""
-        arrays = {name: value.detach().numpy() for name, value in (self.moving | self.fixed).items()}
+        """Every node gets where it is now."""
+        arrays = {name: value.detach().cpu().numpy() for name, value in (self.moving | self.fixed).items()}
         memory = {
-            (name, entry): torch.as_tensor(value).numpy()
+            (name, entry): torch.as_tensor(value).cpu().numpy()
             for name, tensor in self.moving.items()
             for entry, value in self.optimiser.state[tensor].items()
             if is_array(value)
@@ -163,9 +156,9 @@ class Stack:
 
     def _batches(self) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Rows by batch: how many there are at each node, X, target, and weights over that number."""
-        size, length = self.setup.batch_size, self.X.shape[1]
+        size, length = self.setup.batch, self.X.shape[1]
         if size is None or size >= length:
-            yield self.sizes, self.X, self.target, self.weight / torch.tensor(self.sizes)[:, None]
+            yield self.sizes, self.X, self.target, self.weight / self.rows_of_node
             return
         drawn = [training.draw.permutation(count) for training, count in zip(self.trainings, self.sizes, strict=True)]
         order = np.stack([np.pad(rows, (0, length - len(rows)), mode="edge") for rows in drawn])
@@ -174,7 +167,7 @@ class Stack:
             rows = order[:, first : first + size]
             real = np.arange(first, first + rows.shape[1]) < self.sizes[:, None]
             count = real.sum(axis=1)
-            weight = self.weight[node, rows] * torch.tensor(real / count[:, None], dtype=self.weight.dtype)
+            weight = self.weight[node, rows] * self.setup.flat.tensor(real / count[:, None])
             yield count, self.X[node, rows], self.target[node, rows], weight
 
     def _step(self, X: Any, target: Any, weight: Any) -> Floats:
@@ -189,7 +182,7 @@ class Stack:
             return losses.detach().sum()
 
         self.optimiser.step(closure)
-        out: Floats = before[0].numpy().astype(np.float64)
+        out: Floats = before[0].cpu().numpy().astype(np.float64)
         return out
 
     def _losses(self, X: Any, target: Any, weight: Any) -> Any:
@@ -243,7 +236,7 @@ def train_together(setup: TrainingSetup, trainings: Sequence[NodeTraining]) -> N
 
     def kind(training: NodeTraining) -> tuple[int, ...]:
         rows = len(training.rows.weight)
-        batches = 1 if setup.batch_size is None else math.ceil(rows / setup.batch_size)
+        batches = 1 if setup.batch is None else math.ceil(rows / setup.batch)
         return bool(training.fit.memory), training.fit.steps, batches, rows.bit_length()
 
     for _, alike in groupby(sorted(trainings, key=kind), key=kind):
@@ -261,25 +254,16 @@ def train_apart(setup: TrainingSetup, trainings: Sequence[NodeTraining]) -> None
             train(setup, [training], together=False)
 
 
-@contextmanager
-def drawing_from(seed: int) -> Iterator[None]:
-    """Random numbers of torch from a seed; the generator of the process is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
-
-
 def as_arrays(module: Any) -> dict[str, Any]:
     """Parameters and buffers, copied."""
     named = [*module.named_parameters(), *module.named_buffers()]
-    return {name: value.detach().numpy().copy() for name, value in named}
+    return {name: value.detach().cpu().numpy().copy() for name, value in named}
 
 
 def why_apart(setup: TrainingSetup, start: Callable[[int], Any], features: int) -> str | None:
     """Why nodes cannot be trained in one computation, found by trying in double precision; None if they can."""
-    module = start(0).double()
-    trial = replace(setup, module=module.train(), precision=torch.float64, epochs=TRIAL_STEPS, batch_size=None)
-    trial = replace(trial, patience=None)
+    flat = FlatModule.of(start(0), "float64", str(setup.flat.device), setup.flat.side)
+    trial = replace(setup, flat=flat, epochs=TRIAL_STEPS, batch=None, patience=None)
     draw = np.random.default_rng(0)
 
     def trainings() -> list[NodeTraining]:

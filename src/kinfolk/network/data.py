@@ -24,7 +24,7 @@ class Data:
     """
 
     X: Floats  # (rows, features)
-    y: Floats  # (rows,)
+    y: Floats  # (rows,), or (rows, outputs) where a row has several labels
     starts: Ints  # (nodes + 1,), rows starts[i]:starts[i + 1] belong to node i
 
     @classmethod
@@ -38,10 +38,16 @@ class Data:
                 "give all nodes the same columns."
             )
         width = widths.pop() if widths else 0
+        outputs = {y.shape[1:] for X, y in blocks if len(X)}
+        if len(outputs) > 1:
+            raise InputError(
+                "Expected as many labels of a row at every node, got targets of different shapes: give all nodes y of "
+                "shape (rows,), or all of them (rows, outputs)."
+            )
         sizes = [len(X) for X, _ in blocks]
         return cls(
             np.concatenate([np.empty((0, width)), *(X for X, _ in blocks if len(X))]),
-            np.concatenate([np.empty(0), *(y for _, y in blocks)]),
+            np.concatenate([np.empty((0, *(outputs.pop() if outputs else ()))), *(y for X, y in blocks if len(X))]),
             np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         )
 
@@ -54,7 +60,7 @@ class Data:
                 f"Expected a label and a node from 0 to {node_count - 1} for every row, got {len(X)} rows, {len(y)} "
                 f"labels and {len(node)} nodes."
             )
-        return cls._sorted(as_floats(X, "the features", 2), as_floats(y, "the target", 1), node, node_count)
+        return cls._sorted(as_floats(X, "the features", 2), as_floats(y, "the target", 1, 2), node, node_count)
 
     @classmethod
     def _sorted(cls, X: Floats, y: Floats, node: Ints, node_count: int) -> Data:
@@ -86,6 +92,11 @@ class Data:
         return int(self.X.shape[1])
 
     @property
+    def output_count(self) -> int | None:
+        """Number of labels of a row, where ``y`` has an axis for them; None: a row has one label."""
+        return None if self.y.ndim == 1 else int(self.y.shape[1])
+
+    @property
     def sizes(self) -> Ints:
         """Number of samples of every node."""
         return np.diff(self.starts)
@@ -113,6 +124,15 @@ class Data:
         return Data(self.X[rows], self.y[rows], starts_of(self.starts, nodes))
 
 
+def check_one_label(y: Floats, owner: str) -> None:
+    """Refuse labels with several columns."""
+    if y.ndim > 1:
+        raise InputError(
+            f"Expected one label of every row for {owner}, got {y.shape[1]}: use TorchLoss, or one network for each "
+            "label."
+        )
+
+
 def rows_of(starts: Ints, nodes: Ints) -> Ints:
     """The row numbers of some nodes, in their order.
 
@@ -133,7 +153,7 @@ def _as_block(node: Hashable, block: tuple[Any, Any] | None) -> tuple[Floats, Fl
     if block is None:
         return np.empty((0, 0)), np.empty(0)
     X = as_floats(block[0], f"the features of node {node!r}", 2)
-    y = as_floats(block[1], f"the target of node {node!r}", 1)
+    y = as_floats(block[1], f"the target of node {node!r}", 1, 2)
     if len(X) != len(y):
         raise InputError(f"Expected as many labels as samples at node {node!r}, got {len(y)} for {len(X)}.")
     return X, y

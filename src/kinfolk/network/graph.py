@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -16,6 +16,14 @@ from kinfolk.typing import Floats, Ints
 if TYPE_CHECKING:
     import networkx
     import pandas
+
+
+class Extremes(NamedTuple):
+    """The largest of a graph: all that mixing needs to know of the whole of it."""
+
+    degree: int  # number of neighbours
+    weighted_degree: float  # sum of weights
+    weight: float
 
 
 class Graph:
@@ -167,6 +175,13 @@ class Graph:
         """Sum of the weights of every node's edges."""
         ends = np.concatenate([self.head, self.tail])
         return np.bincount(ends, np.tile(self.weights, 2), minlength=self.node_count).astype(np.float64)
+
+    @cached_property
+    def extremes(self) -> Extremes:
+        """The largest degree, weighted degree and weight."""
+        return Extremes(
+            int(self.degrees.max()), float(self.weighted_degrees.max()), float(self.weights.max(initial=0.0))
+        )
 
     @cached_property
     def components(self) -> Ints:

@@ -9,6 +9,7 @@ import numpy as np
 
 from kinfolk.checks import AtLeast, Between, InputError, Positive, as_floats, check_value
 from kinfolk.network.graph import Graph
+from kinfolk.network.mixing import mixing_matrix as mixing_matrix
 from kinfolk.typing import Bools, Floats, Ints
 
 EARTH_RADIUS_KM = 6371.0088

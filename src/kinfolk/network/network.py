@@ -30,7 +30,7 @@ class Network(Problem):
     ----------
     graph : who may be kin.
     data : (X, y) for every node: a mapping by name (nodes left out have no data), a sequence in node order
-        (None for a node without data), or a ``Data``.
+        (None for a node without data), or a ``Data``. ``y`` has shape (rows,), or (rows, outputs) for modules of torch.
     test : held-out data in the same forms; used for the error in the history, never for learning.
     public : unlabelled points on which neighbours compare predictions: (points, features), (nodes, points, features)
         for a set per node, or what ``kinfolk.public`` draws.
@@ -61,6 +61,11 @@ class Network(Problem):
         self.test = None if test is None else _as_data(graph, test, "test")
         if self.test is not None and len(self.test.y) and self.test.feature_count != width:
             raise InputError(f"Expected test data with {width} features, got {self.test.feature_count}.")
+        if self.test is not None and len(self.test.y) and self.test.y.shape[1:] != self.data.y.shape[1:]:
+            raise InputError(
+                f"Expected test labels of shape {('rows', *self.data.y.shape[1:])} as in the data, got "
+                f"{('rows', *self.test.y.shape[1:])}."
+            )
         names = [f"x{k}" for k in range(width)] if features is None else list(features)
         if len(names) != width:
             raise InputError(f"Expected names for {width} features, got {len(names)}.")
@@ -89,7 +94,7 @@ class Network(Problem):
         frame: pandas.DataFrame,
         *,
         node: str,
-        target: str | None,
+        target: str | Sequence[str] | None,
         features: Sequence[str] | None = None,
         graph: Graph,
         test: Any = None,
@@ -97,7 +102,7 @@ class Network(Problem):
     ) -> Network:
         """A network from a table whose rows carry a node, a target and features (default: all other columns).
 
-        Without a target (None) the features are points, see ``of_points``.
+        Several targets make ``y`` (rows, outputs). Without a target (None) the features are points, see ``of_points``.
 
         ``test`` marks held-out rows: a boolean array, or the name of a boolean column. Nodes of the graph
         without a row have no data.
@@ -109,9 +114,10 @@ class Network(Problem):
         (array([[2.], [3.]]), array([2. , 2.5]))
         """
         masked = [test] if isinstance(test, str) else []
-        targets = [] if target is None else [target]
-        if features is not None and target in features:
-            raise InputError(f"Expected features without the target, got {target!r} among them: leave it out.")
+        targets = [] if target is None else [target] if isinstance(target, str) else list(target)
+        leaked = [name for name in targets if name in (features or ())]
+        if leaked:
+            raise InputError(f"Expected features without the target, got {leaked[0]!r} among them: leave it out.")
         if features is None:
             features = [c for c in frame.columns if c not in (node, *targets, *masked)]
         missing = [c for c in [node, *targets, *features, *masked] if c not in frame.columns]
@@ -119,7 +125,10 @@ class Network(Problem):
             raise InputError(f"Expected columns {listing(missing)}, the table has {listing(frame.columns, 10)}.")
         owner = graph.numbers(frame[node])
         X = as_floats(frame[list(features)], "the feature columns", 2)
-        y = np.zeros(len(X)) if target is None else as_floats(frame[target], f"the target column {target!r}", 1)
+        y = np.zeros(len(X))
+        if target is not None:
+            columns = target if isinstance(target, str) else targets
+            y = as_floats(frame[columns], f"the target column {target!r}", 1 if isinstance(target, str) else 2)
         held_out = _as_mask(frame[test] if isinstance(test, str) else test, len(frame))
         data, tested = (
             Data.from_rows(X[rows], y[rows], owner[rows], graph.node_count) for rows in (~held_out, held_out)
@@ -152,7 +161,7 @@ class Network(Problem):
         >>> Network(graphs.chain(2), [([[1.0]], [2.0]), ([[2.0]], [0.0])]).classes
         array([0., 2.])
         """
-        if not (self.data.y == np.floor(self.data.y)).all():
+        if self.data.output_count is not None or not (self.data.y == np.floor(self.data.y)).all():
             return None
         found = np.unique(self.data.y)
         return found if len(found) <= MOST_CLASSES else None

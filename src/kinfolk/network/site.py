@@ -14,6 +14,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from kinfolk import kernels
 from kinfolk.network.data import Data
+from kinfolk.network.graph import Extremes
 from kinfolk.network.network import Network
 from kinfolk.typing import Bools, Floats, Ints
 
@@ -63,6 +64,7 @@ class Site:
     degrees: Ints  # (own + foreign,) numbers of neighbours
     colours: Ints  # (own,) neighbours differ
     colour_count: int  # in the whole graph
+    extremes: Extremes  # of the whole graph
     data: Data  # of own nodes
     informed: Bools  # (own,) has data, or is connected to a node that has
     public: Floats | None = None  # (points, features), or (own + foreign, points, features): a set per node
@@ -212,6 +214,7 @@ class Site:
             degrees=self.degrees[_positions(numbered.everyone, everyone)],
             colours=self.colours[kept],
             colour_count=self.colour_count,
+            extremes=self.extremes,
             data=self.data.take(kept),
             informed=self.informed[kept],
             public=self._public_of(numbered.everyone, everyone),
@@ -335,6 +338,7 @@ def _site(network: Network, nodes: Ints, edges: Ints) -> Site:
         degrees=graph.degrees[numbered.everyone],
         colours=graph.colours[nodes],
         colour_count=int(graph.colours.max()) + 1,
+        extremes=graph.extremes,
         data=network.data.take(nodes),
         informed=network.informed[nodes],
         public=_public(network, numbered.everyone),

@@ -68,6 +68,12 @@ class LinearLosses(LocalLosses):
         """Whether a node has samples."""
         return np.diff(self.starts) > 0
 
+    @property
+    def share(self) -> Floats:
+        """q_i: the number of samples (sum), or whether there are any (mean)."""
+        counts = np.diff(self.starts) if self.loss.reduction == "sum" else self.has_data
+        return counts.astype(np.float64)
+
     @cached_property
     def owner(self) -> Ints:
         """The node of every row."""
@@ -138,6 +144,11 @@ class LinearLosses(LocalLosses):
         bend = self.scale * self.loss.curvature(self.predict(w), self.y)
         return self.gram(bend) + self.ridge[:, :, None] * np.eye(self.width)
 
+    def hessian_product(self, w: Floats, v: Floats) -> Floats:
+        """∇²L_i(w_i) v_i, without the matrix."""
+        bend = self.scale * self.loss.curvature(self.predict(w), self.y)
+        return self.combine(bend * self.predict(v)) + self.ridge * v
+
     def conjugate(self, dual: Floats) -> Floats:
         """Σ_r c_i ℓ*(dual_r / c_i, y_r) of every node; +∞ outside the domain."""
         rows = self.scale * self.loss.conjugate(dual / self.scale, self.y)
@@ -163,6 +174,14 @@ class LinearLosses(LocalLosses):
         bend = self.scale * self.loss.most_curvature
         whole = self.gram(bend) + self.ridge[:, :, None] * np.eye(self.width)
         return np.linalg.eigvalsh(whole)[:, -1].astype(np.float64)
+
+    @cached_property
+    def smoothness_of_rows(self) -> Floats:
+        """A Lipschitz constant of the gradient of the mean over any samples of a node."""
+        bend = self.loss.most_curvature * np.einsum("rp,rp->r", self.X, self.X)
+        out = np.zeros(self.node_count)
+        np.maximum.at(out, self.owner, bend)
+        return np.asarray(out + self.ridge.max(axis=1))
 
     def radius(self, height: float, spread: Floats, group: Ints, group_count: int) -> Floats:
         """How long the parameters at the root of a group can be if Σ L_i ≤ height and w_i is within spread_i of them.
@@ -285,6 +304,13 @@ class LinearLosses(LocalLosses):
             self.loss, self.X[rows], self.y[rows], starts_of(self.starts, nodes), self.scale[rows], self.ridge[nodes]
         )
 
+    def means_on(self, rows: Ints, starts: Ints) -> Self:
+        """F_i = L_i / q_i on some of the rows."""
+        sizes = np.diff(starts)
+        scale = (1.0 / np.repeat(sizes, sizes)).reshape(-1, *[1] * (self.scale.ndim - 1))
+        ridge = np.where(sizes > 0, 1.0 / np.maximum(self.share, 1.0), 0.0)[:, None] * self.ridge
+        return type(self)(self.loss, self.X[rows], self.y[rows], starts, scale, ridge)
+
     def pool(self, group: Ints, group_count: int) -> Self:
         """The sums of the local losses of each group, as if a group were one node."""
         owner = group[self.owner]
@@ -398,6 +424,11 @@ class PointLosses(QuadraticLosses):
     def smoothness(self) -> Floats:
         """The curvature of L_i, the same in all directions."""
         return np.asarray(self._bend.max(axis=1))
+
+    @property
+    def smoothness_of_rows(self) -> Floats:
+        """The same for one sample as for all."""
+        return self.smoothness
 
     def radius(self, height: float, spread: Floats, group: Ints, group_count: int) -> Floats:
         """‖w_i‖ ≤ ‖x_r‖ + √(height / c) for every row, and the root is within spread_i of w_i."""

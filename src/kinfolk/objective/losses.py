@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import expit, xlogy
 
 from kinfolk.checks import AtLeast, Between, InputError, Positive
-from kinfolk.network.data import Data
+from kinfolk.network.data import Data, check_one_label
 from kinfolk.objective.local_losses import KinkedLosses, LinearLosses, PointLosses, QuadraticLosses
 from kinfolk.objective.node_loss import NodeLoss
 from kinfolk.typing import Floats
@@ -112,6 +112,7 @@ class Loss(NodeLoss):
 
     def check_labels(self, y: Floats) -> None:
         """Refuse labels outside the range of the loss."""
+        check_one_label(y, type(self).__name__)
         bad = np.flatnonzero(~self.admits(y))
         if len(bad):
             raise InputError(

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from kinfolk.checks import InputError
 from kinfolk.network.data import Data
 from kinfolk.typing import Bools, Floats, Ints
 
@@ -32,6 +33,13 @@ class ParametricModels(Protocol):
         """The error of every row."""
 
 
+class Slopes(NamedTuple):
+    """What a forward and a backward pass give, (nodes, parameters) each."""
+
+    gradient: Floats
+    renewed: Floats  # the parameters, with the running statistics that the forward pass leaves; others have none
+
+
 class NodeLoss(ABC):
     """How a model with a parameter vector is scored at a node."""
 
@@ -48,6 +56,10 @@ class NodeLoss(ABC):
         """Where every node begins, (parameters,): zero for linear models."""
         return np.zeros(self.width(feature_count))
 
+    def trained(self, feature_count: int) -> int:
+        """How many of them local steps move; running statistics follow them."""
+        return self.width(feature_count)
+
     @abstractmethod
     def bind(self, data: Data) -> LocalLosses:
         """The local losses L_i for the data of some nodes."""
@@ -60,12 +72,35 @@ class NodeLoss(ABC):
     def models(self, w: Floats) -> ParametricModels:
         """The models with parameters w (nodes, parameters)."""
 
+    def check_training(self, data: Data, batch: int | None) -> None:
+        """Refuse samples so few that a local step cannot be made; by default there are none such."""
+        return None
+
+    @property
+    def own_step_size(self) -> float | None:
+        """The step size of local work where an algorithm is given none."""
+        return None
+
+    @property
+    def own_optimiser(self) -> Any:
+        """The optimiser of local work where an algorithm is given none."""
+        return "SGD"
+
+    def redrawn(self, rng: np.random.Generator, feature_count: int) -> Floats:
+        """Parameters drawn anew, as the model draws its own."""
+        raise InputError(
+            f"Expected a loss whose models draw their own parameters, got {type(self).__name__}: start with "
+            "Uniform(low, high), OneOf(values) or Given(centres)."
+        )
+
 
 class LocalLosses(ABC):
     """The local losses L_i of some nodes; parameters are arrays of shape (nodes, parameters).
 
     A node without data has L_i = 0. ``with_duals`` and ``prox_spectrum`` say what some losses offer beyond that.
     """
+
+    starts: Ints  # (nodes + 1,) where the samples of every node start
 
     @property
     def with_duals(self) -> LinearLosses | None:
@@ -88,9 +123,24 @@ class LocalLosses(ABC):
         """Number of parameters of a node's model."""
 
     @property
+    def trained(self) -> int:
+        """How many of the parameters local steps move; running statistics follow them."""
+        return self.width
+
+    @property
+    def renews_statistics(self) -> bool:
+        """Whether parameters include running statistics, which local work renews."""
+        return False
+
+    @property
     @abstractmethod
     def has_data(self) -> Bools:
         """Whether a node has samples."""
+
+    @property
+    @abstractmethod
+    def share(self) -> Floats:
+        """q_i with L_i = q_i F_i, F_i the mean loss: the number of samples (sum), or whether there are any (mean)."""
 
     @property
     def start(self) -> Floats:
@@ -104,6 +154,25 @@ class LocalLosses(ABC):
     @abstractmethod
     def gradient(self, w: Floats) -> Floats:
         """∇L_i(w_i)."""
+
+    @abstractmethod
+    def hessian_product(self, w: Floats, v: Floats) -> Floats:
+        """∇²L_i(w_i) v_i."""
+
+    @abstractmethod
+    def means_on(self, rows: Ints, starts: Ints) -> LocalLosses:
+        """F_i on some of the rows, of which those of node i are ``rows[starts[i]:starts[i + 1]]``."""
+
+    @cached_property
+    def means(self) -> LocalLosses:
+        """F_i on all rows; L_i itself where it is a mean."""
+        if (self.share <= 1).all():
+            return self
+        return self.means_on(np.arange(self.starts[-1]), self.starts)
+
+    def training_slopes(self, w: Floats, keys: Any = None) -> Slopes:
+        """∇L_i(w_i) as a local step sees it; what a model draws is keyed by ``keys`` (nodes,), off without them."""
+        return Slopes(self.gradient(w), w)
 
     def descent(self, w: Floats) -> Floats:
         """What vanishes at a minimiser of L_i: the gradient, unless L_i has kinks."""
@@ -123,6 +192,11 @@ class LocalLosses(ABC):
     @abstractmethod
     def smoothness(self) -> Floats:
         """A Lipschitz constant of ∇L_i, where one is known."""
+
+    @property
+    def smoothness_of_rows(self) -> Floats:
+        """The same for the mean over any samples of a node, however few."""
+        return np.full(self.node_count, np.inf)
 
     @abstractmethod
     def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:

@@ -1,32 +1,42 @@
-"""A module of torch at every node, all of one shape: its parameters are one vector per node, scored by a ``TorchLoss``.
+"""A module of torch at every node, all of one shape: its numbers are one vector per node, scored by a ``TorchLoss``.
 
     L_i(w) = c_i Σ_r ℓ(h(x_r; w), y_r) + (ridge / 2) ‖w without biases‖²,    c_i = 1 (sum) or 1 / m_i (mean)
 
-with h the module. L_i is as a rule not convex: there is no certificate, a prox is a few steps of an optimiser, and
-where a run ends depends on where it starts. All nodes start with the parameters that the module has, since parameters
-of different nodes can only be compared if their hidden units mean the same.
+with h the module. The vector w has the parameters that are trained, then the floating buffers, such as the running
+statistics of batch normalisation; frozen parameters stay in the module. L_i and its gradient are those of the module in
+evaluation; local work (``training_slopes``) runs in training: layers draw, and statistics are renewed. A prox and a
+minimiser are looked for in training, too, with layers that draw switched off.
+
+L_i is as a rule not convex: there is no certificate, a prox is a few steps of an optimiser, and where a run ends
+depends on where it starts. All nodes start with the parameters that the module has, since parameters of different nodes
+can only be compared if their hidden units mean the same.
 
 torch is imported when it is first needed: ``pip install "kinfolk[torch]"``.
 """
 
 from __future__ import annotations
 
-import copy
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from kinfolk.checks import AtLeast, InputError, Positive
+from kinfolk.modules import layer
 from kinfolk.network.data import Data, rows_of, starts_of
-from kinfolk.objective.node_loss import LocalLosses, NodeLoss
+from kinfolk.objective.node_loss import LocalLosses, NodeLoss, Slopes
 from kinfolk.typing import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from kinfolk.modules.flat import FlatModule, Mode
+    from kinfolk.modules.row_losses import RowLoss
+    from kinfolk.modules.scored import ScoredModule
 
 PROBES = 8  # random directions along which curvature is measured
 PROBE_LENGTH = 1e-3
+TRIED_ROWS = 8  # of the data, on which a module is tried
 
 
 @dataclass(frozen=True)
@@ -35,17 +45,34 @@ class TorchLoss(NodeLoss):
 
     Parameters
     ----------
-    module : maps rows of features to predictions, (rows, features) to (rows, outputs). It is never changed; its present
-        parameters are where all nodes start. Numbers are 64-bit. It works as in evaluation: dropout is off.
-    score : ``"squared"`` for ℓ = (h − y)² with one output, ``"cross-entropy"`` for ℓ = −log softmax(h)_y with an output
-        for each of the classes 0, 1, ...
-    reduction, ridge : as for linear models; biases (parameters with one axis) are not penalised.
-    optimiser : the name of a class in ``torch.optim``, such a class, or what makes one: ``partial(SGD, momentum=0.9)``.
-        It must treat every number by itself: not LBFGS. A prox starts a new one, so Adam, whose first steps are as long
-        whatever the slope, keeps trembling; SGD settles.
-    step_size : its ``lr``.
-    steps : of the optimiser, in every local update.
-    minimise_steps : of the optimiser, where a node learns alone to the end.
+    module : torch.nn.Module
+        Maps rows of features to predictions, (rows, features) to (rows,) or (rows, outputs). It is never changed; its
+        present parameters are where all nodes start. Parameters that need no gradient are frozen. Lazy layers learn
+        their sizes from the data; what they draw is the same in every process.
+    loss : str or callable
+        ``"squared"`` for ℓ = Σ (h − y)² over the outputs; ``"cross-entropy"`` or ``"squared probabilities"`` for
+        labels 0, 1, ... and an output, a logit, for each of them; or a function of (prediction, label) that gives one
+        value for every row, for numbers unless its attribute ``classifies`` is true. A module with one output is
+        scored on predictions of shape (rows,) where labels have that shape.
+    reduction, ridge
+        As for linear models; biases (parameters with one axis) are not penalised.
+    optimiser : str, class or partial
+        The name of a class in ``torch.optim``, such a class, or what makes one: ``partial(SGD, momentum=0.9)``. It must
+        treat every number by itself: not LBFGS. A prox starts a new one, so Adam, whose first steps are as long
+        whatever the slope, keeps trembling; SGD settles. Algorithms with local work, such as ``FedAvg``, take it, and
+        ``step_size``, unless they are given their own.
+    step_size : float
+        Its ``lr``.
+    steps : int
+        Of the optimiser, in every prox.
+    minimise_steps : int
+        Of the optimiser, where a node learns alone to the end.
+    side : int
+        How many of the last features the module takes as a second argument: ``module(x, extra)``.
+    precision : {"float64", "float32"}
+        Of the computation. Parameters are kept and sent in 64 bits.
+    device : str
+        Where torch computes.
 
     >>> import torch
     >>> from kinfolk import GTVMin, Network, fit, graphs
@@ -56,148 +83,170 @@ class TorchLoss(NodeLoss):
     """
 
     module: Any
-    score: Literal["squared", "cross-entropy"] = "squared"
+    loss: Any = "squared"
     reduction: Literal["mean", "sum"] = "mean"
     ridge: Annotated[float, AtLeast(0)] = 0.0
     optimiser: Any = "SGD"
     step_size: Annotated[float, Positive()] = 0.05
     steps: Annotated[int, AtLeast(1)] = 20
     minimise_steps: Annotated[int, AtLeast(1)] = 1_000
+    side: Annotated[int, AtLeast(0)] = 0
+    precision: Literal["float64", "float32"] = "float64"
+    device: str = "cpu"
 
     convex: ClassVar[bool] = False
     most_curvature: ClassVar[float] = np.inf
 
+    def flat(self, feature_count: int) -> FlatModule:
+        """The module, with its parameters and buffers as one vector."""
+        key = feature_count if self._is_lazy else 0  # a lazy one learns its sizes from the rows
+        if key not in self._flats:
+            module = self._sized(feature_count) if self._is_lazy else self.module
+            flat = layer("flat", "TorchLoss")
+            self._flats[key] = flat.FlatModule.of(module, self.precision, self.device, self.side)
+            flat.check_momentum(module)
+        return self._flats[key]
+
+    def _sized(self, feature_count: int) -> Any:
+        flat = layer("flat", "TorchLoss")
+        try:
+            return flat.sized(self.module, flat.torch.zeros((2, feature_count)), self.side)
+        except Exception as error:  # whatever a user's module raises
+            raise InputError(
+                f"Expected a module that reads rows of {feature_count} features, got one that does not: {error}"
+            ) from error
+
     @cached_property
-    def flat(self) -> FlatModule:
-        """The module, with its parameters as one vector."""
-        return FlatModule.of(self.module)
+    def _is_lazy(self) -> bool:
+        out: bool = layer("flat", "TorchLoss").is_lazy(self.module)
+        return out
+
+    @cached_property
+    def _flats(self) -> dict[int, FlatModule]:
+        return {}
 
     @property
-    def scoring(self) -> Scoring:
-        """What predictions and labels are."""
-        return SCORINGS[self.score]
+    def row_loss(self) -> RowLoss:
+        """The loss of rows."""
+        out: RowLoss = layer("row_losses", "TorchLoss").row_loss(self.loss, "TorchLoss")
+        return out
 
     def width(self, feature_count: int) -> int:
-        """Number of parameters of the module."""
-        return len(self.flat.start)
+        """Length of the vector of a node: trained parameters and floating buffers."""
+        return self.flat(feature_count).size
+
+    def trained(self, feature_count: int) -> int:
+        """How many numbers of it are trained; buffers follow them."""
+        return self.flat(feature_count).trained
 
     def start(self, feature_count: int) -> Floats:
-        """The parameters that the module has."""
-        return self.flat.start.copy()
+        """The parameters and buffers that the module has."""
+        return self.flat(feature_count).start.copy()
 
     def bind(self, data: Data) -> ModuleLosses:
         """The local losses L_i for the data of some nodes."""
         scale = np.ones(len(data.y)) if self.reduction == "sum" else 1.0 / data.sizes[data.owner]
-        return ModuleLosses(self, data.X, data.y, data.starts, scale, np.where(data.sizes > 0, self.ridge, 0.0))
+        ridge = np.where(data.sizes > 0, self.ridge, 0.0)
+        return ModuleLosses(self, self._scored(data), data.X, data.y, data.starts, scale, ridge)
+
+    def _scored(self, data: Data) -> ScoredModule:
+        """The module and its loss, to be tried on some of the rows."""
+        tried = np.unique(np.linspace(0, max(len(data.y) - 1, 0), TRIED_ROWS).astype(np.int64))
+        X, y = (data.X[tried], data.y[tried]) if len(data.y) else (np.zeros((1, data.feature_count)), np.zeros(1))
+        scored: ScoredModule = layer("scored", "TorchLoss").ScoredModule(
+            self.flat(data.feature_count), self.row_loss, X, y
+        )
+        return scored
+
+    def predicting(self, flat: FlatModule, X: Floats) -> ScoredModule:
+        """The module where no labels are known; tried once."""
+        if flat.size not in self._predicting:
+            nothing = np.zeros((0, 0))
+            self._predicting[flat.size] = layer("scored", "TorchLoss").ScoredModule(
+                flat, self.row_loss, X[:TRIED_ROWS], nothing
+            )
+        return self._predicting[flat.size]
+
+    @cached_property
+    def _predicting(self) -> dict[int, ScoredModule]:
+        return {}
 
     def models(self, w: Floats) -> ModuleModels:
-        """The modules with parameters w (nodes, parameters)."""
-        return ModuleModels(w, self)
+        """The modules with vectors w (nodes, size)."""
+        known = [self.flat(0)] if not self._is_lazy else self._flats.values()
+        for flat in known:
+            if flat.size == w.shape[1]:
+                return ModuleModels(w, self, flat)
+        raise InputError(f"Expected vectors of the module's size, got {w.shape[1]} numbers: a lazy one must see data.")
 
     def check_data(self, data: Data) -> None:
         """Refuse an optimiser that is none, features that the module cannot read, and labels that it cannot predict."""
         self._check_optimiser()
-        self.scoring.check(self._outputs(data.feature_count), data.y)
+        if not len(data.y):
+            return
+        if self.side >= data.feature_count:
+            raise InputError(f"Expected fewer than {data.feature_count} features on the side, got side={self.side}.")
+        scored = self._scored(data)
+        outputs = scored.check_output("TorchLoss")
+        self.row_loss.check(outputs, data.y, "TorchLoss")
 
-    def _outputs(self, feature_count: int) -> int:
-        """How many numbers the module says of a row."""
-        torch, flat = _torch(), self.flat
-        try:
-            said = flat.one(torch.tensor(flat.start), torch.zeros((2, feature_count), dtype=torch.float64))
-        except (RuntimeError, ValueError, IndexError) as error:
-            raise InputError(
-                f"Expected a module that reads rows of {feature_count} features, got one that does not: {error}"
-            ) from error
-        if said.ndim != 2 or len(said) != 2:
-            raise InputError(
-                f"Expected a module that maps (rows, features) to (rows, outputs), got shape {tuple(said.shape)} for "
-                "two rows: add a layer such as torch.nn.Flatten()."
-            )
-        return int(said.shape[1])
+    def check_training(self, data: Data, batch: int | None) -> None:
+        """Refuse rows so few that the module cannot be trained on them."""
+        sizes = data.sizes[data.sizes > 0]
+        if len(sizes):
+            self._scored(data).check_training(int(min(sizes.min(), batch or sizes.min())), "TorchLoss")
 
-    def descended(self, slope: Callable[[Any], Any], start: Floats, steps: int) -> Floats:
-        """Where some steps of a new optimiser lead from ``start`` (nodes, parameters), down a slope at every node."""
-        w = _torch().tensor(start)
-        optimiser = self._optimiser_of(w)
+    def descended(self, slopes: Callable[[Floats], Slopes], start: Floats, steps: int, trained: int) -> Floats:
+        """Where some steps of a new optimiser lead from ``start`` (nodes, size), down a slope at every node."""
+        descent = layer("optimisers", "TorchLoss").Descent(self._make, start[:, :trained], self.step_size)
+        w = start
         for _ in range(steps):
-            w.grad = slope(w)
-            optimiser.step()
-        return np.asarray(w.numpy())
+            gradient, renewed = slopes(w)
+            descent.step(gradient[:, :trained])
+            moved: Floats = descent.w
+            w = moved if trained == w.shape[1] else np.concatenate([moved, renewed[:, trained:]], axis=1)
+        return w
+
+    @property
+    def own_step_size(self) -> float:
+        """For algorithms with local work that are not given one."""
+        return self.step_size
+
+    @property
+    def own_optimiser(self) -> Any:
+        """For algorithms with local work that are not given one."""
+        return self.optimiser
 
     def _check_optimiser(self) -> None:
         """Refuse an optimiser that moves a node by what it sees of another."""
-        rows = np.array([[1.0, 2.0], [-3.0, 0.5]])
-        try:
-            together, *alone = (self.descended(_slope_of_half_square, part, 3) for part in (rows, rows[:1], rows[1:]))
-        except TypeError as error:
-            raise InputError(f"Expected an optimiser that steps after a gradient, got {self.optimiser!r}.") from error
-        if not np.allclose(together, np.concatenate(alone), rtol=1e-9):
-            raise InputError(f"Expected an optimiser that moves every number by itself, got {self.optimiser!r}.")
+        layer("optimisers", "TorchLoss").check_by_element(self._make, self.optimiser, self.step_size)
 
-    def _optimiser_of(self, w: Any) -> Any:
-        """A new optimiser of a tensor."""
-        known = _torch().optim
-        kind = getattr(known, self.optimiser, None) if isinstance(self.optimiser, str) else self.optimiser
-        if not callable(kind):
-            raise InputError(
-                "The 'optimiser' parameter of TorchLoss must be a class in torch.optim, or the name of one. "
-                f"Got {self.optimiser!r} instead."
-            )
-        return kind([w], lr=self.step_size)
+    @property
+    def _make(self) -> Any:
+        return layer("optimisers", "TorchLoss").optimiser_class(self.optimiser, "TorchLoss")
 
-    def redrawn(self, rng: np.random.Generator) -> Floats:
+    def redrawn(self, rng: np.random.Generator, feature_count: int) -> Floats:
         """Parameters drawn anew, each layer as it draws its own."""
-        torch, module = _torch(), copy.deepcopy(self.module)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(rng.integers(2**62)))
-            for part in module.modules():
-                if hasattr(part, "reset_parameters"):
-                    part.reset_parameters()
-        return FlatModule.of(module).start
+        return self.flat(feature_count).redrawn(int(rng.integers(2**62)))
 
 
-@dataclass(frozen=True, eq=False)
-class FlatModule:
-    """A copy of a module whose parameters are one vector."""
+class Rows(NamedTuple):
+    """A stack of rows as tensors."""
 
-    module: Any  # in 64 bits and as in evaluation
-    shapes: dict[str, tuple[int, ...]]
-    start: Floats  # (parameters,)
-    penalised: Floats  # (parameters,) 1, and 0 for biases
-
-    @classmethod
-    def of(cls, module: Any) -> FlatModule:
-        """A copy of ``module``; later changes of the one do not reach the other."""
-        if not isinstance(module, _torch().nn.Module):
-            raise InputError(f"The 'module' parameter of TorchLoss must be a torch.nn.Module. Got {module!r} instead.")
-        if any(_torch().nn.parameter.is_lazy(value) for value in module.parameters()):
-            raise InputError("Expected a module whose layers know their sizes, got one that learns them from its rows.")
-        module = copy.deepcopy(module).double().eval()
-        parameters = {name: value.detach().numpy() for name, value in module.named_parameters()}
-        if not parameters:
-            raise InputError("Expected a module with parameters to learn, got one without.")
-        start = np.concatenate([value.reshape(-1) for value in parameters.values()])
-        penalised = np.concatenate([np.full(value.size, float(value.ndim > 1)) for value in parameters.values()])
-        return cls(module, {name: value.shape for name, value in parameters.items()}, start, penalised)
-
-    def each(self, w: Any, X: Any) -> Any:
-        """What each node's module says of the node's rows, for tensors (nodes, parameters), (nodes, rows, features)."""
-        return _torch().vmap(self.one)(w, X)
-
-    def one(self, w: Any, X: Any) -> Any:
-        """What the module with parameters w (parameters,) says of rows X."""
-        parts = w.split([int(np.prod(shape)) for shape in self.shapes.values()])
-        named = {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
-        return _torch().func.functional_call(self.module, named, (X,))
+    nodes: Ints
+    X: Any  # (nodes, rows, features)
+    y: Any  # (nodes, rows) or (nodes, rows, outputs)
+    weight: Any  # (nodes, rows) c_i, and zero where a row only fills up
 
 
 @dataclass(frozen=True, eq=False)
 class ModuleLosses(LocalLosses):
-    """The local losses L_i of some nodes, all computed at once."""
+    """The local losses L_i of some nodes, computed at once, as far as memory and the module allow."""
 
     loss: TorchLoss
+    scored: ScoredModule
     X: Floats  # (rows, features)
-    y: Floats  # (rows,)
+    y: Floats  # (rows,) or (rows, outputs)
     starts: Ints  # (nodes + 1,)
     scale: Floats  # (rows,) c_i
     ridge: Floats  # (nodes,)
@@ -209,8 +258,18 @@ class ModuleLosses(LocalLosses):
 
     @property
     def width(self) -> int:
-        """Number of parameters of the module."""
-        return len(self.loss.flat.start)
+        """Length of the vector of a node."""
+        return self.scored.flat.size
+
+    @property
+    def trained(self) -> int:
+        """How many numbers of the vector are trained; buffers follow them."""
+        return self.scored.flat.trained
+
+    @property
+    def renews_statistics(self) -> bool:
+        """Whether a forward pass in training changes buffers, as that of batch normalisation does."""
+        return self.scored.renews("calm")
 
     @cached_property
     def has_data(self) -> Bools:
@@ -218,51 +277,100 @@ class ModuleLosses(LocalLosses):
         return np.diff(self.starts) > 0
 
     @property
+    def share(self) -> Floats:
+        """q_i: the number of samples (sum), or whether there are any (mean)."""
+        return self.sizes if self.loss.reduction == "sum" else self.has_data.astype(np.float64)
+
+    @property
+    def sizes(self) -> Floats:
+        """Number of samples of every node."""
+        return np.diff(self.starts).astype(np.float64)
+
+    @property
     def start(self) -> Floats:
-        """The parameters of the module, at every node."""
-        return np.tile(self.loss.flat.start, (self.node_count, 1))
+        """The parameters and buffers of the module, at every node."""
+        return np.tile(self.scored.flat.start, (self.node_count, 1))
 
     # ------------------------------------------------------------------ value and derivatives
 
     def value(self, w: Floats) -> Floats:
         """L_i(w_i) of every node."""
-        out = np.zeros(self.node_count)
-        if self.has_data.any():
-            with _torch().no_grad():
-                out[self.has_data] = self._values(_torch().tensor(w[self.has_data])).numpy()
+        out: Floats = 0.5 * self.ridge * (self._penalised * w**2).sum(axis=1)
+        with self._torch.no_grad():
+            for rows in self._rows("evaluation"):
+                out[rows.nodes] += _numbers(self.scored.values(self._of(w, rows), rows.X, rows.y, rows.weight))
         return out
 
     def gradient(self, w: Floats) -> Floats:
-        """∇L_i(w_i)."""
-        out = np.zeros((self.node_count, self.width))
-        if self.has_data.any():
-            out[self.has_data] = self._slopes(_torch().tensor(w[self.has_data])).numpy()
+        """∇L_i(w_i); zero for buffers."""
+        return self._slopes(w, "evaluation", None).gradient
+
+    def hessian_product(self, w: Floats, v: Floats) -> Floats:
+        """∇²L_i(w_i) v_i; zero for buffers."""
+        out = self.ridge[:, None] * self._penalised * v
+        for rows in self._rows("evaluation"):
+            along = self._of(v, rows)[:, : self.trained]
+            product = self.scored.hessian_product(self._of(w, rows), along, rows.X, rows.y, rows.weight)
+            out[rows.nodes, : self.trained] += _numbers(product)
         return out
 
-    def _slopes(self, w: Any) -> Any:
-        """∇L_i at the nodes with data, as a tensor."""
-        w = w.detach().requires_grad_()
-        self._values(w).sum().backward()
-        return w.grad
+    def training_slopes(self, w: Floats, keys: Any = None) -> Slopes:
+        """∇L_i(w_i) as in training, and w with the buffers that the forward pass leaves.
 
-    def _values(self, w: Any) -> Any:
-        """L_i at the nodes with data, as a tensor."""
-        X, y, scale, ridge, penalised = self._tensors
-        values = (scale * self.loss.scoring.rows(self.loss.flat.each(w, X), y)).sum(dim=1)
-        return values + 0.5 * ridge * (penalised * w**2).sum(dim=1) if ridge.any() else values
+        Layers that draw are keyed by ``keys`` (nodes,), or off without them.
+        """
+        return self._slopes(w, "calm" if keys is None else "training", keys)
+
+    def _slopes(self, w: Floats, mode: Mode, keys: Any) -> Slopes:
+        renewed = w.copy() if mode != "evaluation" and self.trained < self.width else w
+        out = None
+        for rows in self._rows(mode):
+            seeds = None if keys is None else keys[rows.nodes]
+            slopes = self.scored.slopes(self._of(w, rows), rows.X, rows.y, rows.weight, mode, seeds)
+            if renewed is not w:
+                renewed[rows.nodes, self.trained :] = _numbers(slopes.buffers)
+            if out is None and len(rows.nodes) == self.node_count and self.trained == self.width:  # all at once
+                out = _numbers(slopes.gradient)
+                continue
+            out = np.zeros(w.shape) if out is None else out
+            out[rows.nodes, : self.trained] += _numbers(slopes.gradient)
+        out = np.zeros(w.shape) if out is None else out
+        if self.ridge.any():
+            out = out + self.ridge[:, None] * self._penalised * w
+        return Slopes(out, renewed)
+
+    @property
+    def _penalised(self) -> Floats:
+        return self.scored.flat.penalised
+
+    @property
+    def _torch(self) -> Any:
+        return layer("flat", "TorchLoss").torch
+
+    def _of(self, w: Floats, rows: Rows) -> Any:
+        """The vectors of the nodes of a stack, as a tensor that is only read."""
+        return self.scored.flat.shared(w if len(rows.nodes) == self.node_count else w[rows.nodes])
+
+    def _rows(self, mode: Mode) -> list[Rows]:
+        """All rows in stacks; kept, since every step needs them."""
+        if mode not in self._stacked:
+            tensor, stacked = self.scored.flat.tensor, []
+            for stack in self.scored.stacks(self.starts, mode):
+                weight = self.scale[stack.rows] * stack.counted
+                stacked.append(
+                    Rows(stack.nodes, tensor(self.X[stack.rows]), tensor(self.y[stack.rows]), tensor(weight))
+                )
+            self._stacked[mode] = stacked
+        return self._stacked[mode]
 
     @cached_property
-    def _tensors(self) -> tuple[Any, ...]:
-        """Rows, labels and c_i by node, at nodes with data; a short node repeats its first row with weight zero."""
-        torch, here = _torch(), np.flatnonzero(self.has_data)
-        rows, counted = padded(self.starts, here)
-        arrays = self.X[rows], self.y[rows], self.scale[rows] * counted, self.ridge[here], self.loss.flat.penalised
-        return tuple(torch.tensor(array) for array in arrays)
+    def _stacked(self) -> dict[str, list[Rows]]:
+        return {}
 
     @cached_property
     def trace(self) -> Floats:
         """About tr ∇²L_i where all start: how far the gradient turns along random signs, in size."""
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], (PROBES, self.width))
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (PROBES, self.width)) * self.scored.flat.moves
         turns = [
             ((self.gradient(self.start + PROBE_LENGTH * s) - self.gradient_at_start) * s).sum(axis=1) for s in signs
         ]
@@ -277,16 +385,21 @@ class ModuleLosses(LocalLosses):
 
     def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
         """Near argmin_w L_i(w) + ‖w − v_i‖² / (2 τ_i), by ``steps`` of the optimiser from ``start``."""
-        torch, here = _torch(), self.has_data
-        anchor, pull = torch.tensor(v[here]), torch.tensor(1.0 / tau[here])[:, None]  # copies: v stays where it is
+        here = self.has_data
+        part, anchor, pull = self._with_data, v[here], 1.0 / tau[here, None]
         shorter = 1.0 + self.loss.step_size * pull  # steps that suit L_i alone suit L_i with any pull
 
-        def slope(w: Any) -> Any:  # in place: where models are large, new memory costs more than arithmetic
-            return self._slopes(w).addcmul_(pull, w - anchor).div_(shorter)
+        def slopes(w: Floats) -> Slopes:  # in place: where models are large, new memory costs more than arithmetic
+            gradient, renewed = part.training_slopes(w)
+            away = w - anchor
+            away *= pull
+            gradient += away
+            gradient /= shorter
+            return Slopes(gradient, renewed)
 
-        out = v.copy()
+        out, first = v.copy(), v if start is None else start
         if here.any():
-            out[here] = self.loss.descended(slope, (v if start is None else start)[here], self.loss.steps)
+            out[here] = self.loss.descended(slopes, first[here], self.loss.steps, self.trained)
         return out
 
     def prox_by_gradient(self, v: Floats, tau: Floats, accuracy: float, start: Floats) -> Floats:
@@ -295,19 +408,28 @@ class ModuleLosses(LocalLosses):
 
     def minimise(self) -> Floats:
         """Near a minimiser of every L_i, by ``minimise_steps`` of the optimiser; the start at nodes without data."""
-        out = self.start
-        if self.has_data.any():
-            out[self.has_data] = self.loss.descended(self._slopes, out[self.has_data], self.loss.minimise_steps)
+        out, here = self.start, self.has_data
+        if here.any():
+            slopes, steps = self._with_data.training_slopes, self.loss.minimise_steps
+            out[here] = self.loss.descended(slopes, out[here], steps, self.trained)
         return out
+
+    @cached_property
+    def _with_data(self) -> ModuleLosses:
+        return self if self.has_data.all() else self.take(np.flatnonzero(self.has_data))
 
     # ------------------------------------------------------------------ parts and sums
 
     def take(self, nodes: Ints) -> ModuleLosses:
         """The local losses of some nodes."""
         rows = rows_of(self.starts, nodes)
-        return ModuleLosses(
-            self.loss, self.X[rows], self.y[rows], starts_of(self.starts, nodes), self.scale[rows], self.ridge[nodes]
-        )
+        return self._on(rows, starts_of(self.starts, nodes), self.scale[rows], self.ridge[nodes])
+
+    def means_on(self, rows: Ints, starts: Ints) -> ModuleLosses:
+        """F_i = L_i / q_i on some of the rows."""
+        sizes = np.diff(starts)
+        ridge = np.where(sizes > 0, self.ridge / np.maximum(self.share, 1.0), 0.0)
+        return self._on(rows, starts, 1.0 / np.repeat(sizes, sizes), ridge)
 
     def pool(self, group: Ints, group_count: int) -> ModuleLosses:
         """The sums of the local losses of each group, as if a group were one node."""
@@ -316,148 +438,59 @@ class ModuleLosses(LocalLosses):
         starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=group_count))]).astype(np.int64)
         ridge = np.zeros(group_count)
         np.add.at(ridge, group, self.ridge)
-        return ModuleLosses(self.loss, self.X[order], self.y[order], starts, self.scale[order], ridge)
+        return self._on(order, starts, self.scale[order], ridge)
+
+    def _on(self, rows: Ints, starts: Ints, scale: Floats, ridge: Floats) -> ModuleLosses:
+        return replace(self, X=self.X[rows], y=self.y[rows], starts=starts, scale=scale, ridge=ridge)
 
 
 @dataclass(frozen=True, eq=False)
 class ModuleModels:
-    """One parameter vector per node for the same module. A node whose parameters are NaN has no model."""
+    """One vector per node for the same module. A node whose vector is NaN has no model."""
 
-    w: Floats  # (nodes, parameters)
+    w: Floats  # (nodes, size)
     loss: TorchLoss
+    flat: FlatModule
 
     def __getitem__(self, node: int) -> Any:
-        """The module of a node, by its number: a copy, in 64 bits."""
-        module = copy.deepcopy(self.loss.flat.module)
-        _torch().nn.utils.vector_to_parameters(_torch().tensor(self.w[node]), module.parameters())
-        return module
+        """The module of a node, by its number: a copy, in the precision of the loss."""
+        return self.flat.module_of(self.w[node])
+
+    def part(self, name: str) -> Floats:
+        """A parameter or buffer of all nodes, by its name in the module: (nodes, ...)."""
+        where, shape = self.flat.part(name)
+        return self.w[:, where].reshape(len(self.w), *shape)
 
     def outputs(self, X: Any, node: Any) -> Floats:
         """What the module of its node says of every row, (rows, outputs); NaN where the node has no model."""
-        torch, X, node = _torch(), np.asarray(X, dtype=np.float64), np.asarray(node, dtype=np.int64)
+        X, node = np.asarray(X, dtype=np.float64), np.asarray(node, dtype=np.int64)
         order = np.argsort(node, kind="stable")
         nodes, sizes = np.unique(node, return_counts=True)
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        rows, counted = padded(starts, np.arange(len(nodes)))
-        with torch.no_grad():
-            said = self.loss.flat.each(torch.tensor(self.w[nodes]), torch.tensor(X[order][rows])).numpy()
-        out = np.empty((len(X), said.shape[-1]))
-        out[order] = said[counted]
+        scored, parts = self.loss.predicting(self.flat, X), []
+        with layer("flat", "TorchLoss").torch.no_grad():
+            for stack in scored.stacks(starts, "evaluation"):
+                w, rows = self.flat.tensor(self.w[nodes[stack.nodes]]), self.flat.tensor(X[order[stack.rows]])
+                said = _numbers(scored.outputs(w, rows))
+                parts.append((order[stack.rows[stack.counted]], said.reshape(*stack.rows.shape, -1)[stack.counted]))
+        out = np.empty((len(X), parts[0][1].shape[-1] if parts else 1))
+        for rows, said in parts:
+            out[rows] = said
         return out
 
     def predict(self, X: Any, node: Any) -> Floats:
-        """What the model of its node answers to every row; NaN where the node has no model."""
-        said = self.outputs(X, node)
-        return np.where(np.isnan(said[:, 0]), np.nan, self.loss.scoring.answer(said))
+        """What the model of its node answers to every row: (rows,), or (rows, outputs); NaN without a model."""
+        return self.loss.row_loss.answers(self.outputs(X, node))
 
     def predict_proba(self, X: Any, node: Any) -> Floats:
         """The probability of every class, shape (rows, classes)."""
-        return self.loss.scoring.probability(self.outputs(X, node))
+        return self.loss.row_loss.probabilities(self.outputs(X, node))
 
     def error(self, X: Any, y: Any, node: Any) -> Floats:
         """Squared error of every row, or 1 for a wrong class; NaN where the node has no model."""
-        answer = self.predict(X, node)
-        return np.where(np.isnan(answer), np.nan, self.loss.scoring.error(answer, np.asarray(y)))
+        return self.loss.row_loss.errors(self.outputs(X, node), np.asarray(y))
 
 
-class Scoring(ABC):
-    """What predictions and labels are."""
-
-    @abstractmethod
-    def check(self, outputs: int, y: Floats) -> None:
-        """Refuse labels that a module with so many outputs cannot predict."""
-
-    @abstractmethod
-    def rows(self, said: Any, y: Any) -> Any:
-        """ℓ of every row, for tensors (nodes, rows, outputs) and (nodes, rows)."""
-
-    @abstractmethod
-    def answer(self, said: Floats) -> Floats:
-        """The prediction for every row of (rows, outputs)."""
-
-    def probability(self, said: Floats) -> Floats:
-        """The probabilities of the classes."""
-        raise InputError(
-            "Expected a module scored by cross-entropy for probabilities, got squared errors: use predict."
-        )
-
-    @abstractmethod
-    def error(self, answer: Floats, y: Floats) -> Floats:
-        """The error that a user looks at."""
-
-
-class Numbers(Scoring):
-    """A number is predicted, and scored by the squared error without the factor ½."""
-
-    def check(self, outputs: int, y: Floats) -> None:
-        """One output."""
-        if outputs != 1:
-            raise InputError(f"Expected a module with one output for squared errors, got {outputs}.")
-
-    def rows(self, said: Any, y: Any) -> Any:
-        """(h − y)²."""
-        return (said[..., 0] - y) ** 2
-
-    def answer(self, said: Floats) -> Floats:
-        """The output itself."""
-        return said[:, 0]
-
-    def error(self, answer: Floats, y: Floats) -> Floats:
-        """Squared."""
-        return (answer - y) ** 2
-
-
-class Classes(Scoring):
-    """One of the classes 0, 1, ... is predicted, and scored by the cross-entropy."""
-
-    def check(self, outputs: int, y: Floats) -> None:
-        """Labels 0, 1, ... outputs − 1."""
-        bad = ~np.isin(y, np.arange(outputs))
-        if outputs < 2 or bad.any():
-            got = f"a label {y[bad][0]:g}" if bad.any() else "one output: give it one for either class"
-            raise InputError(
-                f"Expected labels 0, 1, ... and an output for each of them, got {outputs} outputs and {got}."
-            )
-
-    def rows(self, said: Any, y: Any) -> Any:
-        """−log softmax(h)_y."""
-        return said.logsumexp(dim=-1) - said.gather(-1, y.long()[..., None])[..., 0]
-
-    def answer(self, said: Floats) -> Floats:
-        """The most probable class."""
-        return np.asarray(said.argmax(axis=1).astype(np.float64))
-
-    def probability(self, said: Floats) -> Floats:
-        """softmax(h)."""
-        power = np.exp(said - said.max(axis=1, keepdims=True))
-        return np.asarray(power / power.sum(axis=1, keepdims=True))
-
-    def error(self, answer: Floats, y: Floats) -> Floats:
-        """1 for a wrong class."""
-        return np.asarray((answer != y).astype(np.float64))
-
-
-SCORINGS: dict[str, Scoring] = {"squared": Numbers(), "cross-entropy": Classes()}
-
-
-def padded(starts: Ints, nodes: Ints) -> tuple[Ints, Bools]:
-    """Row numbers of some nodes that have rows, (nodes, most rows), and which of them count; others repeat the first.
-
-    >>> padded(np.array([0, 1, 3]), np.array([0, 1]))
-    (array([[0, 0], [1, 2]]), array([[ True, False], [ True,  True]]))
-    """
-    first, size = starts[nodes, None], (starts[nodes + 1] - starts[nodes])[:, None]
-    place = np.arange(size.max())
-    return np.where(place < size, first + place, first), place < size
-
-
-def _slope_of_half_square(w: Any) -> Any:
-    return w.clone()
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise InputError('Expected torch for TorchLoss: install it with pip install "kinfolk[torch]".') from error
-    return torch
+def _numbers(tensor: Any) -> Floats:
+    """A tensor as an array of 64-bit numbers."""
+    return np.asarray(tensor.detach().cpu().numpy(), dtype=np.float64)

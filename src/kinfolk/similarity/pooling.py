@@ -18,7 +18,7 @@ import numpy as np
 
 from kinfolk import kernels
 from kinfolk.checks import AtLeast, InputError, check_value
-from kinfolk.network.data import Data
+from kinfolk.network.data import Data, check_one_label
 from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
 from kinfolk.objective.local_losses import solve_symmetric
@@ -100,6 +100,7 @@ def pooling_test(
     check_value("folds", "pooling_test", folds, Annotated[int, AtLeast(2)])
     for name, value in (("ridge", ridge), ("tolerance", tolerance)):
         check_value(name, "pooling_test", value, Annotated[float, AtLeast(0)])
+    check_one_label(network.data.y, "pooling_test")
     tested = network.graph if candidates is None else candidates
     if tested.node_count != network.graph.node_count:
         raise InputError(f"Expected candidates among {network.graph.node_count} nodes, got {tested.node_count}.")

@@ -1,0 +1,276 @@
+"""Local work: what a node does between two messages, set in one way for every algorithm that has it.
+
+With L_i = q_i F_i, F_i the mean loss of a node, a node that starts at w takes
+
+    w <- w − t_k (∇F_i(w; batch k) + what the algorithm adds)                  or a step of another optimiser  (1)
+
+``local_steps`` times, or as often as ``local_epochs`` passes through its rows take. A batch is drawn without
+replacement, keyed by seed, node and round. Every round starts a new optimiser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from kinfolk import kernels
+from kinfolk.algorithms.parametric import ParametricAlgorithm, check_step_size
+from kinfolk.checks import AtLeast, InputError, LearningError, Positive, check_value
+from kinfolk.engine.protocol import S, Turn
+from kinfolk.modules import layer
+from kinfolk.network.problem import Problem
+from kinfolk.network.site import Site
+from kinfolk.objective.losses import Squared
+from kinfolk.objective.node_loss import LocalLosses, NodeLoss, Slopes
+from kinfolk.typing import Bools, Floats, Ints
+
+StepSize = float | Callable[[int], float]
+Addition = Callable[[Floats], Floats]  # from w (nodes, parameters) to what is added to the gradient there
+
+
+@dataclass(frozen=True)
+class Decay:
+    """A step size that falls: first / (t + 1)^power in step t = 0, 1, ...
+
+    >>> Decay(0.15)(0), Decay(0.15)(3)
+    (0.15, 0.075)
+    """
+
+    first: Annotated[float, Positive()]
+    power: Annotated[float, AtLeast(0)] = 0.5
+
+    def __call__(self, step: int) -> float:
+        """The step size of a step."""
+        return float(self.first / (step + 1) ** self.power)
+
+
+class Step(NamedTuple):
+    """One step of a round."""
+
+    losses: LocalLosses  # F_i on the rows of the step
+    working: Bools | None  # (nodes,) who takes the step; None: everybody
+    keys: Any  # (nodes,) for what models draw
+    size: Floats | float  # t
+
+
+@dataclass(frozen=True)
+class LocalWork(ParametricAlgorithm[S]):
+    """For algorithms whose nodes take steps of their own between two messages.
+
+    Parameters
+    ----------
+    loss : NodeLoss
+        L_i: a loss of linear models, or ``TorchLoss``.
+    local_steps : int
+        τ, steps in a round.
+    local_epochs : int, optional
+        Passes through a node's rows in a round, instead of ``local_steps``. A node with more rows takes more steps.
+    batch : int, optional
+        Rows in a step; None for all. A node with fewer takes all it has. With ``local_epochs`` the batches of a pass
+        differ by one row at most, and none is left out.
+    step_size : float, callable or None
+        t, or a function of the number of local steps before it (with ``local_epochs``, of passes before the round),
+        such as ``Decay(0.1)``. None: that of a ``TorchLoss``, or a safe one from the curvature of linear models.
+    optimiser : str, class or partial
+        A class in ``torch.optim``, its name, or what makes one; it must move every number by itself. None: that of a
+        ``TorchLoss``, or plain descent.
+    """
+
+    loss: NodeLoss = Squared()
+    local_steps: Annotated[int, AtLeast(1)] = 1
+    local_epochs: Annotated[int, AtLeast(1)] | None = None
+    batch: Annotated[int, AtLeast(1)] | None = None
+    step_size: StepSize | None = None
+    optimiser: Any = None
+
+    @property
+    def carries_statistics(self) -> bool:
+        """They are mixed and averaged like parameters."""
+        return True
+
+    # ------------------------------------------------------------------ before round 1
+
+    def check(self, problem: Problem) -> None:
+        """Settings that fit together, and an optimiser that moves every number by itself."""
+        super().check(problem)
+        name = type(self).__name__
+        if self.local_epochs is not None and self.local_steps != 1:
+            raise InputError(
+                f"Expected either local_steps or local_epochs for {name}, got local_steps={self.local_steps} and "
+                f"local_epochs={self.local_epochs}: leave one out."
+            )
+        if self.step_size is not None and not callable(self.step_size):
+            check_value("step_size", name, self.step_size, Annotated[float, Positive()])
+        if self._given_step_size is None:
+            check_step_size(self, None)
+        if not self._descends_plainly:
+            self._check_optimiser(name)
+
+    def _check_optimiser(self, name: str) -> None:
+        given = self._given_step_size
+        if given is None:
+            raise InputError(
+                f"The 'step_size' parameter of {name} must be a number > 0 for another optimiser than plain descent. "
+                "Got None instead."
+            )
+        optimisers = layer("optimisers", name)
+        make = optimisers.optimiser_class(self._optimiser, name)
+        optimisers.check_by_element(make, self._optimiser, given(0) if callable(given) else given)
+
+    def refuse_optimiser(self, why: str) -> None:
+        """For algorithms that rely on plain descent."""
+        if not self._descends_plainly:
+            raise InputError(
+                f"Expected plain descent for {type(self).__name__}, {why}, got the optimiser {self._optimiser!r}: "
+                "leave it out."
+            )
+
+    def check_data(self, site: Site) -> None:
+        """Rows that the loss can score, and enough of them for a step."""
+        super().check_data(site)
+        self.loss.check_training(site.data, self.batch)
+
+    # ------------------------------------------------------------------ settings
+
+    @property
+    def _given_step_size(self) -> StepSize | None:
+        return self.loss.own_step_size if self.step_size is None else self.step_size
+
+    @property
+    def _optimiser(self) -> Any:
+        return self.loss.own_optimiser if self.optimiser is None else self.optimiser
+
+    @property
+    def _descends_plainly(self) -> bool:
+        return isinstance(self._optimiser, str) and self._optimiser == "SGD"
+
+    @property
+    def needs_curvature(self) -> bool:
+        """Whether the step size has to follow from the curvature of the losses."""
+        return self._given_step_size is None
+
+    def curvature(self, site: Site) -> Floats:
+        """How curved F_i is at most, on all rows or on any batch; zero where a step size is given."""
+        losses = site.local_losses(self.loss)
+        if not self.needs_curvature:
+            return np.zeros(site.node_count)
+        return losses.means.smoothness if self.batch is None else losses.means.smoothness_of_rows
+
+    def rate(self, turn: Turn, step: int, safe: Floats | float) -> Floats | float:
+        """t of a step of this round; ``safe`` where none is given."""
+        given = self._given_step_size
+        if given is None:
+            return safe
+        if not callable(given):
+            return given
+        before = (turn.round - 1) * (self.local_epochs or self.local_steps) + (0 if self.local_epochs else step)
+        return float(given(max(before, 0)))
+
+    # ------------------------------------------------------------------ (1)
+
+    def step_counts(self, losses: LocalLosses) -> Ints:
+        """How many steps every node takes in a round."""
+        sizes = np.diff(losses.starts)
+        if self.local_epochs is None:
+            return np.full(len(sizes), self.local_steps)
+        return self.local_epochs * (-(-sizes // self.batch) if self.batch else np.ones_like(sizes))
+
+    def way(self, losses: LocalLosses, turn: Turn, safe: float) -> Floats:
+        """Σ_k t_k of every node in this round."""
+        counts = self.step_counts(losses)
+        lengths = [float(self.rate(turn, k, safe)) for k in range(int(counts.max(initial=0)))]
+        return np.concatenate([[0.0], np.cumsum(lengths)])[counts]
+
+    def steps(self, site: Site, turn: Turn, safe: Floats | float) -> Iterator[Step]:
+        """The steps of a round: their rows, who takes them, and how long they are."""
+        losses, keys = site.local_losses(self.loss), turn.keys(site.nodes, "batch")
+        counts, largest = self.step_counts(losses), int(np.diff(losses.starts).max(initial=0))
+        if self.batch is None or self.batch >= largest:
+            for k in range(self.local_epochs or self.local_steps):
+                yield Step(losses.means, None, keys + np.uint64(k), self.rate(turn, k, safe))
+            return
+        drawn, taken = kernels.draw_batches(keys, losses.starts, counts, self.batch, self.local_epochs is not None)
+        for k, (rows, count) in enumerate(zip(drawn, taken, strict=True)):
+            chosen = rows.reshape(-1) if (count == self.batch).all() else rows[np.arange(self.batch) < count[:, None]]
+            on = losses.means_on(chosen, np.concatenate([[0], np.cumsum(count)]))
+            working = None if (counts > k).all() else counts > k
+            yield Step(on, working, keys + np.uint64(k), self.rate(turn, k, safe))
+
+    def worked(
+        self,
+        site: Site,
+        turn: Turn,
+        start: Floats,
+        safe: Floats | float = 1.0,
+        add: Addition | None = None,
+        at: Floats | None = None,
+    ) -> Floats:
+        """Where the local work of a round leads from ``start`` (nodes, parameters), which is left as it is.
+
+        The first gradient is taken ``at`` another place if one is given.
+        """
+        trained = site.local_losses(self.loss).trained
+        move = self._mover(start[:, :trained])
+        w, base = start if at is None else at, start
+        for step in self.steps(site, turn, safe):
+            gradient, renewed = self.slopes(site, step, w)
+            if add is not None:
+                gradient = gradient + add(w)
+            moved = move(gradient[:, :trained], step)
+            if trained < w.shape[1]:
+                statistics = renewed if base is w else base + (renewed - w)
+                moved = np.concatenate([moved, statistics[:, trained:]], axis=1)
+            w = base = moved
+        self.check_finite(site, w, turn)
+        return w
+
+    def slopes(self, site: Site, step: Step, w: Floats) -> Slopes:
+        """∇F_i on the rows of a step, and w with its statistics renewed."""
+        return step.losses.training_slopes(w, step.keys)
+
+    def _mover(self, start: Floats) -> Callable[[Floats, Step], Floats]:
+        """From slopes to where a step leads."""
+        if self._descends_plainly:
+            return _PlainDescent(start)
+        optimisers = layer("optimisers", type(self).__name__)
+        return _Optimised(optimisers.Descent(optimisers.optimiser_class(self._optimiser, ""), start, 1.0))
+
+    def check_finite(self, site: Site, w: Floats, turn: Turn) -> None:
+        """Refuse to go on with parameters that are no numbers."""
+        bad = np.flatnonzero(~np.isfinite(w).all(axis=1))
+        if len(bad):
+            others = f" and {len(bad) - 1} others" if len(bad) > 1 else ""
+            raise LearningError(
+                f"The local work of node {site.names[bad[0]]!r}{others} diverged in round {turn.round:,}: take a "
+                "smaller step_size, or bring features and target to the scale of 1."
+            )
+
+
+class _PlainDescent:
+    """w <- w − t s."""
+
+    def __init__(self, start: Floats) -> None:
+        self.w = start
+
+    def __call__(self, slope: Floats, step: Step) -> Floats:
+        moved = self.w - step.size * slope
+        self.w = moved if step.working is None else np.where(step.working[:, None], moved, self.w)
+        return self.w
+
+
+class _Optimised:
+    """Steps of an optimiser; those who rest stay where they are."""
+
+    def __init__(self, descent: Any) -> None:
+        self.descent = descent
+
+    def __call__(self, slope: Floats, step: Step) -> Floats:
+        before = self.descent.w.copy()
+        self.descent.step(slope, float(np.asarray(step.size).max()))
+        if step.working is not None:
+            self.descent.w[~step.working] = before[~step.working]
+        out: Floats = self.descent.w.copy()
+        return out

@@ -1,0 +1,238 @@
+"""A flat module and a loss of rows: values and slopes of many nodes, computed at once where that changes nothing.
+
+Whether it does is tried on some rows, once for every mode: a module may look at several rows at once (batch
+normalisation), draw (dropout), or do something that torch cannot map over nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.func import vmap
+
+from kinfolk.checks import InputError
+from kinfolk.modules.flat import FlatModule, Mode, drawing_from
+from kinfolk.modules.row_losses import RowLoss
+from kinfolk.modules.stacks import MOST_NUMBERS, Stack, stacks
+from kinfolk.typing import Floats, Ints
+
+TRIAL_ROWS = 4
+
+
+class Traits(NamedTuple):
+    """What a trial has shown."""
+
+    by_row: bool  # the output for a row depends on no other
+    why_apart: str | None  # why nodes must be computed one after another; None: they need not
+
+
+class Slopes(NamedTuple):
+    """Values, their gradients, and the buffers after the forward pass, one row for every node of a stack."""
+
+    value: Any
+    gradient: Any  # (nodes, trained)
+    buffers: Any
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredModule:
+    """A module that is scored on rows, Σ_r weight_r ℓ(h(x_r; w), y_r) at every node.
+
+    ``X`` and ``y`` are rows to try it on, with labels that it can predict.
+    """
+
+    flat: FlatModule
+    loss: RowLoss
+    X: Floats
+    y: Floats
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_known", {})
+
+    def stacks(self, starts: Ints, mode: Mode) -> list[Stack]:
+        """Rows of nodes, as much at once as fits into memory."""
+        return list(stacks(starts, self.most_rows, by_row=self.traits(mode).by_row))
+
+    @property
+    def most_rows(self) -> int:
+        """How many rows may be computed at once."""
+        if "most rows" not in self._memory:
+            self._memory["most rows"] = max(1, MOST_NUMBERS // self.flat.numbers_of_a_row(self.flat.tensor(self.X)))
+        out: int = self._memory["most rows"]
+        return out
+
+    @property
+    def _memory(self) -> dict[str, Any]:
+        out: dict[str, Any] = self.__dict__["_known"]
+        return out
+
+    # ------------------------------------------------------------------ values and slopes of a stack, as tensors
+
+    def values(self, w: Any, X: Any, y: Any, weight: Any) -> Any:
+        """(nodes,) in evaluation."""
+        return self._scores("evaluation", None, *self._parts(w), X, y, weight)[0]
+
+    def slopes(self, w: Any, X: Any, y: Any, weight: Any, mode: Mode, seeds: Any = None) -> Slopes:
+        """Values and gradients; in training also the buffers that the forward pass leaves."""
+        trained, buffers = self._parts(w)
+        trained = trained.detach().requires_grad_()
+        value, renewed = self._scores(mode, seeds, trained, buffers, X, y, weight)
+        (gradient,) = torch.autograd.grad(value.sum(), trained)
+        return Slopes(value.detach(), gradient, renewed.detach())
+
+    def hessian_product(self, w: Any, v: Any, X: Any, y: Any, weight: Any) -> Any:
+        """∇² times v, (nodes, trained), in evaluation."""
+        trained, buffers = self._parts(w)
+        trained = trained.detach().requires_grad_()
+        value, _ = self._scores("evaluation", None, trained, buffers, X, y, weight)
+        (gradient,) = torch.autograd.grad(value.sum(), trained, create_graph=True)
+        if not gradient.requires_grad:  # a loss that is linear in the parameters
+            return torch.zeros_like(trained)
+        (product,) = torch.autograd.grad((gradient * v).sum(), trained, allow_unused=True)
+        return torch.zeros_like(trained) if product is None else product
+
+    def _parts(self, w: Any) -> tuple[Any, Any]:
+        """What is trained, and the buffers."""
+        return w[:, : self.flat.trained], w[:, self.flat.trained :]
+
+    def outputs(self, w: Any, X: Any) -> Any:
+        """(nodes, rows, outputs) in evaluation."""
+        return self._map(self.flat.outputs, "evaluation", None, w, X)
+
+    def _scores(self, mode: Mode, seeds: Any, *tensors: Any) -> tuple[Any, Any]:
+        """Values and buffers of all nodes."""
+        values: tuple[Any, Any] = self._map(partial(self._score, mode), mode, seeds, *tensors)
+        return values
+
+    def _score(self, mode: Mode, trained: Any, buffers: Any, X: Any, y: Any, weight: Any) -> tuple[Any, Any]:
+        """Value and buffers of one node; without labels the sum of its outputs."""
+        if self.flat.has_buffers:
+            said, buffers = self.flat.outputs_and_buffers(trained, buffers, X, mode)
+        else:
+            said = self.flat.outputs(trained, X, mode)
+        return (weight * self.loss.of_rows(said, y)).sum() if len(self.y) else said.sum(), buffers
+
+    def _map(self, function: Callable[..., Any], mode: Mode, seeds: Any, *tensors: Any) -> Any:
+        """A function of one node, for all of them."""
+        if self.traits(mode).why_apart is None:
+            return vmap(function)(*tensors)
+        return self._one_by_one(function, seeds, *tensors)
+
+    def _one_by_one(self, function: Callable[..., Any], seeds: Any, *tensors: Any) -> Any:
+        parts = []
+        for k in range(len(tensors[0])):
+            with drawing_from(0 if seeds is None else int(seeds[k]) % 2**63):
+                parts.append(function(*(tensor[k] for tensor in tensors)))
+        if isinstance(parts[0], tuple):
+            return tuple(torch.stack(each) for each in zip(*parts, strict=True))
+        return torch.stack(parts)
+
+    # ------------------------------------------------------------------ trials
+
+    def traits(self, mode: Mode) -> Traits:
+        """Whether rows are treated one by one, and nodes can be computed at once; tried once for every mode."""
+        if mode not in self._memory:
+            calm: Mode = "evaluation" if mode == "evaluation" else "calm"
+            self._memory[mode] = Traits(self._is_by_row(calm), self._why_apart(mode))
+        out: Traits = self._memory[mode]
+        return out
+
+    def check_output(self, owner: str) -> int:
+        """Refuse a module that cannot read the rows, or a loss that has no value for each; the number of outputs."""
+        X, y = self.flat.tensor(self.X), self.flat.tensor(self.y)
+        try:
+            with torch.no_grad(), drawing_from(0):
+                said = self.flat.outputs(self.flat.tensor(self.flat.start), X)
+        except Exception as error:  # whatever a user's module raises
+            raise InputError(
+                f"Expected a module that reads rows of {self.X.shape[1]} features in {owner}, got one that does not: "
+                f"{_first_line(error)}"
+            ) from error
+        if said.ndim not in (1, 2) or len(said) != len(X):
+            raise InputError(
+                f"Expected a module that maps (rows, features) to (rows, outputs), got shape {tuple(said.shape)} for "
+                f"{len(X)} rows: add a layer such as torch.nn.Flatten()."
+            )
+        outputs = 1 if said.ndim == 1 else int(said.shape[1])
+        self.loss.check(outputs, self.y, owner)
+        self._check_loss(said, y, owner)
+        return outputs
+
+    def _check_loss(self, said: Any, y: Any, owner: str) -> None:
+        try:
+            with torch.no_grad():
+                lost = self.loss.of_rows(said, y)
+        except Exception as error:
+            raise InputError(
+                f"Expected a loss of outputs {tuple(said.shape)} and labels {tuple(y.shape)} in {owner}, got: "
+                f"{_first_line(error)}"
+            ) from error
+        if tuple(lost.shape) != (len(y),):
+            raise InputError(
+                f"Expected a loss with one value for each of {len(y)} rows, got shape {tuple(lost.shape)}."
+            )
+
+    def check_training(self, rows: int, owner: str) -> None:
+        """Refuse a module that cannot be trained on so few rows, as batch normalisation cannot on one."""
+        X, y = (self.flat.tensor(np.resize(values, (rows, *values.shape[1:]))) for values in (self.X, self.y))
+        w = self.flat.tensor(self.flat.start)[None]
+        try:
+            with drawing_from(0):
+                self.slopes(w, X[None], y[None], torch.ones_like(X[None, :, 0]), "training")
+        except Exception as error:
+            raise InputError(
+                f"Expected a module that can be trained on {rows} row{'s' if rows > 1 else ''} in {owner}, as a step "
+                f"at the smallest node is, got: {_first_line(error)}"
+            ) from error
+
+    def _is_by_row(self, mode: Mode) -> bool:
+        """Whether the output for a row depends on no other, and no buffer on all of them."""
+        X = self._rows_to_try
+        return _close(self._tried(X, mode)[0][:-1], self._tried(X[:-1], mode)[0]) and not self.renews(mode)
+
+    def renews(self, mode: Mode) -> bool:
+        """Whether a forward pass changes buffers."""
+        if mode == "evaluation" or not self.flat.has_buffers:
+            return False
+        before = self.flat.tensor(self.flat.start)[self.flat.trained :]
+        return not torch.equal(before, self._tried(self._rows_to_try, mode)[1])
+
+    @property
+    def _rows_to_try(self) -> Any:
+        return self.flat.tensor(np.resize(self.X, (max(TRIAL_ROWS, len(self.X)), self.X.shape[1])))
+
+    def _tried(self, X: Any, mode: Mode) -> tuple[Any, Any]:
+        """Output and buffers of the module as it was given."""
+        start = self.flat.tensor(self.flat.start)
+        with torch.no_grad(), drawing_from(0):
+            return self.flat.outputs_and_buffers(start[: self.flat.trained], start[self.flat.trained :], X, mode)
+
+    def _why_apart(self, mode: Mode) -> str | None:
+        """Why torch cannot map the module over nodes; None if it can."""
+        X, y = (self.flat.tensor(np.stack([values, values[::-1]])) for values in (self.X, self.y))
+        trained, buffers = self._parts(self.flat.tensor(np.stack([self.flat.start, self.flat.redrawn(1)])))
+        tensors = trained.detach().requires_grad_(), buffers, X, y, torch.ones_like(X[..., 0])
+        score = partial(self._score, mode)
+        try:
+            with drawing_from(0):
+                together = vmap(score)(*tensors)
+                together[0].sum().backward()
+                apart = self._one_by_one(score, None, *tensors)
+        except Exception as error:  # whatever vmap cannot map
+            return _first_line(error)
+        same = all(_close(one, other) for one, other in zip(together, apart, strict=True))
+        return None if same else "it gives other values for several nodes at once"
+
+
+def _close(one: Any, other: Any) -> bool:
+    tolerance = 1e-9 if one.dtype == torch.float64 else 1e-4
+    return bool(torch.allclose(one, other, rtol=tolerance, atol=tolerance, equal_nan=True))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
