@@ -25,6 +25,7 @@ test: lint browser
 bench: .venv/.dev
 	$(BIN)/python benchmarks/gtvmin.py
 	$(BIN)/python benchmarks/fedrelax.py
+	$(BIN)/python benchmarks/local_work.py
 
 docs: .venv/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

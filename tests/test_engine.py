@@ -8,10 +8,14 @@ import pytest
 
 import probes
 from kinfolk import (
+    DFL,
     IFCA,
+    SCAFFOLD,
     FedAvg,
     FedGD,
+    FedProx,
     FedRelax,
+    FeSEM,
     Given,
     GTVMin,
     InProcess,
@@ -704,6 +708,7 @@ def test_the_coordinator_knows_the_scene():
 SHIPPED = [
     GTVMin(), GTVMin(coupling=SquaredNorm()), Local(), Pooled(), FedAvg(), FedAvg(average="gradients"), FedGD(),
     PFedMe(), IFCA(model_count=2, initial=Uniform(-1.0, 1.0), starts=2), FedRelax(LinearModel()),
+    FedProx(), SCAFFOLD(), FeSEM(model_count=2), DFL(step_size=0.02), DFL(step_size=0.02, tracking=True),
 ]  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def test_bad_input_is_a_sentence():
         clustered_regression(graphs.chain(2), np.array([0, 1]), share=0.0)
     with pytest.raises(InputError, match="The 'node_count' parameter of double_star must be a whole number ≥ 2"):
         graphs.double_star(1)
-    with pytest.raises(InputError, match=r"Expected one of gtv-table1, .*, fedrelax-fig5b, got 'fig1'"):
+    with pytest.raises(InputError, match=r"Expected one of gtv-table1, .*, gfl-fig1, got 'fig1'"):
         find("fig1")
 
 
@@ -179,3 +179,33 @@ def test_mixtures_follow_algorithm_3():
     for node in range(12):
         X, y = network.test[node]
         assert np.linalg.matrix_rank(np.column_stack([X, y])) > 3  # no single regression explains a mixture
+
+
+# ---------------------------------------------------------------------- graph-aware federated learning
+
+
+def test_figure_10_1_from_the_command_line(tmp_path):
+    pytest.importorskip("torch")
+    result = CliRunner().invoke(
+        app, ["reproduce", "gfl-fig1", "--quick", "--out", str(tmp_path)], env={"COLUMNS": "80"}
+    )
+    assert result.exit_code == 0, result.output
+    shown = result.output.split("Written: ")[0]
+    assert max(map(len, shown.splitlines())) <= 80
+    assert re.search(r"^holds DFL-GT is ahead of DFL-SGD after as many rounds", shown, re.M)
+    assert re.search(r"^fails Steps of 15/√t, as printed, train all three", shown, re.M)
+    runs = pandas.read_csv(tmp_path / "gfl-fig1.csv")
+    assert set(runs["method"]) == {"FedAvg", "DFL-SGD", "DFL-GT"}
+    assert runs.groupby(["tau", "lost"])["round"].max().to_dict() == {(2, 0.0): 100, (10, 0.0): 20, (10, 0.5): 20}
+    assert (tmp_path / "gfl-fig1.png").stat().st_size > 10_000
+
+
+def test_the_five_nodes_of_figure_10_1_differ_and_share_one_scale():
+    from kinfolk.experiments import gfl
+
+    network = gfl.draw_network(0)
+    assert network.data.sizes.tolist() == [100] * 5
+    np.testing.assert_allclose([network.data.X.mean(), network.data.y.mean()], 0, atol=1e-12)
+    np.testing.assert_allclose([network.data.X.std(), network.data.y.std()], 1, rtol=1e-6)
+    ranges = [np.ptp(network.data[k][0]) for k in range(5)]
+    np.testing.assert_allclose(np.array(ranges) / ranges[0], [1, 1, 5 / 60, 2 / 60, 0.2 / 60], rtol=0.05)

@@ -401,6 +401,18 @@ def test_a_module_that_keeps_an_activation_can_be_trained_copied_and_taken_out()
     assert isinstance(relaxed.model.module_of(run.models[0]), Keeps)
 
 
+def test_a_module_that_overwrites_its_rows_does_no_harm():
+    network = ragged()
+    before = network.data.X.copy()
+    greedy = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 1))
+    torch.manual_seed(0)
+    polite = nn.Sequential(nn.ReLU(), nn.Linear(3, 1))
+    polite.load_state_dict(greedy.state_dict())
+    one, other = (fit(network, FedAvg(TorchLoss(m), local_steps=3), rounds=3, **OPTIONS) for m in (greedy, polite))
+    np.testing.assert_array_equal(one.models.w, other.models.w)
+    np.testing.assert_array_equal(network.data.X, before)
+
+
 def test_a_flat_module_can_be_pickled_and_copied():
     flat = FlatModule.of(normalised(), "float32")
     flat.outputs(flat.tensor(flat.start), torch.zeros(2, 3))

@@ -21,6 +21,7 @@ from kinfolk.engine.fit import fit
 from kinfolk.engine.in_process import InProcess
 from kinfolk.engine.protocol import Algorithm, Coordinated, Engine, Inbox, axes_of
 from kinfolk.engine.run import Run
+from kinfolk.engine.specs import spec_of
 from kinfolk.network.data import Data
 from kinfolk.network.graph import Graph
 from kinfolk.network.graphs import edgeless
@@ -268,9 +269,9 @@ def _watched(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     if isinstance(algorithm, Coordinated):
 
         def combine(memory: Any, outbox: Any, turn: Any) -> Any:
-            before = pickle.dumps(memory)
+            before = spec_of(memory)
             answer = algorithm.combine(memory, outbox, turn)
-            assert before == pickle.dumps(memory), "combine changed the memory it was given: return a new one"
+            assert before == spec_of(memory), "combine changed the memory it was given: return a new one"
             return answer
 
         object.__setattr__(watched, "combine", combine)
@@ -306,7 +307,7 @@ def _check_resumed(
     options: dict[str, Any] = {"stop": None, "participation": 0.5, "progress": False}
     straight = fit(network, algorithm, rounds=rounds, engine=engine(1, 0.0), **options)
     part = fit(network, algorithm, rounds=5, engine=engine(4, 0.0), **options)
-    before = copy.deepcopy((part.state, part.snapshot.memory))
+    before = copy.deepcopy(part.state), spec_of(part.snapshot.memory)
     for sites in (2, 1):
         resumed = fit(network, algorithm, rounds=rounds - 5, start=part, engine=engine(sites, 0.0), **options)
         assert list(resumed.history.index) == list(straight.history.index), "going on adds rows to the history"
@@ -314,4 +315,4 @@ def _check_resumed(
     for name, value in before[0]._asdict().items():
         if np.asarray(value).dtype.kind != "O":
             assert_array_equal(getattr(part.state, name), value, "going on from a run changed that run")
-    assert pickle.dumps(before[1]) == pickle.dumps(part.snapshot.memory), "going on from a run changed its memory"
+    assert before[1] == spec_of(part.snapshot.memory), "going on from a run changed its memory"

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from kinfolk import kernels
 from kinfolk.algorithms.local_work import Addition, LocalWork
 from kinfolk.checks import InputError, listing
 from kinfolk.engine.protocol import Arrays, Coordinated, Inbox, M, S, Sent, Turn
@@ -122,9 +123,9 @@ def cluster_sums(rows: Floats, cluster: Ints, count: int) -> Floats:
     >>> cluster_sums(np.array([1.0, 2.0, 4.0]), np.array([0, 1, 0]), 2)
     array([5., 2.])
     """
-    out = np.zeros((count, *rows.shape[1:]))
-    np.add.at(out, cluster, rows)
-    return out
+    flat = np.ascontiguousarray(rows, dtype=np.float64).reshape(len(rows), -1)
+    sums = kernels.group_sums(flat, np.asarray(cluster, dtype=np.int64), count)
+    return np.asarray(sums.reshape(count, *rows.shape[1:]))
 
 
 def check_clusters(clusters: tuple[int, ...], problem: Problem) -> None:

@@ -104,21 +104,22 @@ class LocalWork(ParametricAlgorithm[S]):
             )
         if self.step_size is not None and not callable(self.step_size):
             check_value("step_size", name, self.step_size, Annotated[float, Positive()])
-        if self._given_step_size is None:
+        if self.needs_curvature:
             check_step_size(self, None)
+        else:
+            self.rate(Turn(1, np.arange(0), 0), 0, 1.0)
         if not self._descends_plainly:
             self._check_optimiser(name)
 
     def _check_optimiser(self, name: str) -> None:
-        given = self._given_step_size
-        if given is None:
+        if self.needs_curvature:
             raise InputError(
                 f"The 'step_size' parameter of {name} must be a number > 0 for another optimiser than plain descent. "
                 "Got None instead."
             )
         optimisers = layer("optimisers", name)
         make = optimisers.optimiser_class(self._optimiser, name)
-        optimisers.check_by_element(make, self._optimiser, given(0) if callable(given) else given)
+        optimisers.check_by_element(make, self._optimiser, float(self.rate(Turn(1, np.arange(0), 0), 0, 1.0)))
 
     def refuse_optimiser(self, why: str) -> None:
         """For algorithms that rely on plain descent."""
@@ -166,8 +167,14 @@ class LocalWork(ParametricAlgorithm[S]):
             return safe
         if not callable(given):
             return given
-        before = (turn.round - 1) * (self.local_epochs or self.local_steps) + (0 if self.local_epochs else step)
-        return float(given(max(before, 0)))
+        before = max(0, (turn.round - 1) * (self.local_epochs or self.local_steps) + (0 if self.local_epochs else step))
+        try:
+            found = float(given(before))
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise InputError(f"Expected a step size for step {before} from {given!r}, got: {error}.") from error
+        if not 0 < found < np.inf:
+            raise InputError(f"Expected step sizes > 0 from {given!r}, got {found:g} for step {before}.")
+        return found
 
     # ------------------------------------------------------------------ (1)
 

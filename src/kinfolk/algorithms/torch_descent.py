@@ -50,8 +50,8 @@ class TorchDescent(Descent[State]):
     Parameters
     ----------
     loss, coupling, lam : the objective.
-    optimiser : the name of a class in ``torch.optim``, or such a class. It must move every node by itself: LBFGS,
-        Adafactor and Muon, which mix them, are refused.
+    optimiser : the name of a class in ``torch.optim``, such a class, or a ``functools.partial`` of one. It must move
+        every node by itself: LBFGS, Adafactor and Muon, which mix them, are refused.
     step_size : torch's ``lr``, for all rounds. Where φ is a norm it decides how near the run comes.
     options : what else the class takes, such as ``{"betas": (0.9, 0.99)}``. A weight decay (AdamW has one unless it
         is told not to) changes the objective, and with it the answer.
@@ -63,7 +63,7 @@ class TorchDescent(Descent[State]):
     [[0.25], [0.75]]
     """
 
-    optimiser: str | type = "Adam"
+    optimiser: Any = "Adam"
     step_size: Annotated[float, Positive()] = 0.01
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -75,7 +75,7 @@ class TorchDescent(Descent[State]):
                 "The 'options' parameter of TorchDescent must be a mapping without 'lr', which is step_size. "
                 f"Got {self.options!r} instead."
             )
-        self._stepper.check(self._optimiser_name)
+        self._stepper.check(self.optimiser if isinstance(self.optimiser, str) else repr(self.optimiser))
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """Start where the loss says, with nothing to remember."""
@@ -87,10 +87,6 @@ class TorchDescent(Descent[State]):
         slope = self.slope(site, state.w, inbox["w"])  # (1)
         state = State(*self._stepper.advanced(*state, slope))  # (2)
         return state, Outbox({"w": state.w})
-
-    @property
-    def _optimiser_name(self) -> str:
-        return self.optimiser if isinstance(self.optimiser, str) else self.optimiser.__name__
 
     @cached_property
     def _stepper(self) -> Stepper:

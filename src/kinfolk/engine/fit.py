@@ -198,14 +198,20 @@ def _mask_of(problem: Problem, edges: Edges | None) -> Callable[[int], Bools] | 
     if edges is None:
         return None
 
+    known: dict[int, Bools] = {}  # the last one: what is looked at before any work is not asked for again
+
     def checked(round_: int) -> Bools:
+        if round_ in known:
+            return known[round_]
         given = edges(round_)
-        mask = np.asarray(given) if isinstance(given, np.ndarray) else _mask_of_pairs(problem.graph, given, round_)
+        mask = given if isinstance(given, np.ndarray) else _mask_of_pairs(problem.graph, given, round_)
         if mask.dtype != bool or mask.shape != (problem.graph.edge_count,):
             raise InputError(
                 f"Expected True or False for each of {problem.graph.edge_count} edges in round {round_}, got "
                 f"{mask.dtype} of shape {mask.shape}."
             )
+        known.clear()
+        known[round_] = mask
         return mask
 
     return checked

@@ -2,7 +2,7 @@
 
 >>> print(*EXPERIMENTS)
 gtv-table1 gtv-fig2 gtv-fig3 gtv-fig4 gtv-fig5 gtv-fig6 gtv-fig7 fedrelax-fig1a fedrelax-fig1b fedrelax-fig1c
-fedrelax-fig2a fedrelax-fig2b fedrelax-fig3 fedrelax-fig4 fedrelax-fig5a fedrelax-fig5b
+fedrelax-fig2a fedrelax-fig2b fedrelax-fig3 fedrelax-fig4 fedrelax-fig5a fedrelax-fig5b gfl-fig1
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kinfolk.checks import InputError
-from kinfolk.experiments import fedrelax, gtv, gtv_mnist
+from kinfolk.experiments import fedrelax, gfl, gtv, gtv_mnist
 from kinfolk.experiments.outcome import Claim, Outcome
 
 EXPERIMENTS: Mapping[str, Callable[..., Outcome]] = {
@@ -30,6 +30,7 @@ EXPERIMENTS: Mapping[str, Callable[..., Outcome]] = {
     "fedrelax-fig4": fedrelax.fig4,
     "fedrelax-fig5a": fedrelax.fig5a,
     "fedrelax-fig5b": fedrelax.fig5b,
+    "gfl-fig1": gfl.fig1,
 }
 
 __all__ = ["EXPERIMENTS", "Claim", "Outcome", "find"]

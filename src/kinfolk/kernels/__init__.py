@@ -18,6 +18,7 @@ from kinfolk.kernels.kinked import prox_kinked
 from kinfolk.kernels.rows import (
     combine_rows,
     gram,
+    group_sums,
     predict_rows,
     prox_quadratic,
     quadratic_primal_step,
@@ -38,6 +39,7 @@ __all__ = [
     "edge_sum",
     "first_fit_colours",
     "gram",
+    "group_sums",
     "node_keys",
     "predict_rows",
     "project_power_ball",

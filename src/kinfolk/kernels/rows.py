@@ -105,3 +105,13 @@ def _prox_along(
         change = tau * (linear[q] - eigenvalues[q] * along) / (1.0 + tau * eigenvalues[q])
         for k in range(len(v)):
             out[k] += change * basis[q, k]
+
+
+@njit(cache=True)
+def group_sums(rows: Floats, group: Ints, count: int) -> Floats:
+    """Sums of rows (rows, width) by group, added in their order."""
+    out = np.zeros((count, rows.shape[1]))
+    for r in range(len(rows)):
+        for k in range(rows.shape[1]):
+            out[group[r], k] += rows[r, k]
+    return out

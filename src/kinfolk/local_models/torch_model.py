@@ -45,7 +45,7 @@ class TorchModel:
         from the data.
     loss : ``"squared"``; ``"cross-entropy"`` or ``"squared probabilities"`` for classes; or a function of (output,
         target) that gives one value for every row, for numbers unless its attribute ``classifies`` is true.
-    optimiser : the name of a class in ``torch.optim``, or such a class.
+    optimiser : the name of a class in ``torch.optim``, such a class, or a ``functools.partial`` of one.
     step_size : torch's ``lr``.
     epochs : how often a node goes through its rows in a round; with full batches, the number of steps.
     batch : rows in a step; None for all.
@@ -75,7 +75,7 @@ class TorchModel:
 
     module: Any
     loss: Any = "squared"
-    optimiser: str | type = "Adam"
+    optimiser: Any = "Adam"
     step_size: Annotated[float, Positive()] = 0.01
     epochs: Annotated[int, AtLeast(1)] = 100
     batch: Annotated[int, AtLeast(1)] | None = None
@@ -262,8 +262,9 @@ class TorchModel:
     def _check_memory(self, setup: TrainingSetup) -> None:
         """Refuse to keep what cannot be kept."""
         if self.keep == "optimiser" and not _training().remembers_arrays(setup.optimiser):
-            name = self._optimiser_class.__name__
-            raise InputError(f"Expected an optimiser whose memory is made of arrays, got {name}: keep='parameters'.")
+            raise InputError(
+                f"Expected an optimiser whose memory is made of arrays, got {self.optimiser!r}: keep='parameters'."
+            )
 
     # ------------------------------------------------------------------ as a local model
 

@@ -118,12 +118,19 @@ class FlatModule:
         return self._slices[name], self.shapes[name]
 
     def named(self, w: Any) -> dict[str, Any]:
-        """The parts of a vector (size,), or of a part of it that begins where it begins, by name."""
-        return {
-            name: w[where].view(shape)
-            for (name, where), shape in zip(self._slices.items(), self.shapes.values(), strict=True)
-            if where.stop <= len(w)
-        }
+        """The parts of a vector (size,), or of its trained part, by name."""
+        names, lengths = self._lengths if len(w) == self.size else self._trained_lengths
+        return {name: part.view(self.shapes[name]) for name, part in zip(names, w.split(lengths), strict=True)}
+
+    @cached_property
+    def _lengths(self) -> tuple[list[str], list[int]]:
+        return list(self.shapes), [math.prod(shape) for shape in self.shapes.values()]
+
+    @cached_property
+    def _trained_lengths(self) -> tuple[list[str], list[int]]:
+        names, lengths = self._lengths
+        count = len(names) - len(self.buffer_names)
+        return names[:count], lengths[:count]
 
     def call(self, parts: dict[str, Any], X: Any, mode: Mode) -> Any:
         """The output of the module for rows X with parameters and buffers by name, which it may renew in place."""
@@ -237,9 +244,12 @@ def redraw(module: Any) -> None:
 @contextmanager
 def drawing_from(seed: int) -> Iterator[None]:
     """Random numbers of torch from a seed; the generator of the process is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    state = torch.random.get_rng_state()
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a millisecond
+    try:
         yield
+    finally:
+        torch.random.set_rng_state(state)
 
 
 def check_momentum(module: Any) -> None:

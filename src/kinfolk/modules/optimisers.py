@@ -33,6 +33,10 @@ def optimiser_class(given: Any, owner: str) -> Make:
             f"The 'optimiser' parameter of {owner} must be a class in torch.optim, or the name of one. Got {given!r} "
             "instead."
         )
+    if isinstance(found, partial) and "lr" in found.keywords:
+        raise InputError(
+            f"Expected the step size of {owner} as step_size, got lr in the optimiser: leave it out there."
+        )
     out: Make = found
     return out
 

@@ -7,8 +7,9 @@ normalisation), draw (dropout), or do something that torch cannot map over nodes
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,9 @@ TRIAL_ROWS = 4
 class Traits(NamedTuple):
     """What a trial has shown."""
 
-    by_row: bool  # the output for a row depends on no other
+    by_row: bool  # the output for a row depends on no other, and no buffer on all of them
+    renews: bool  # a forward pass changes buffers
+    spares_rows: bool  # a forward pass leaves the rows it is given as they are
     why_apart: str | None  # why nodes must be computed one after another; None: they need not
 
 
@@ -51,25 +54,19 @@ class ScoredModule:
     X: Floats
     y: Floats
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_known", {})
-
     def stacks(self, starts: Ints, mode: Mode) -> list[Stack]:
         """Rows of nodes, as much at once as fits into memory."""
         return list(stacks(starts, self.most_rows, by_row=self.traits(mode).by_row))
 
-    @property
+    @cached_property
     def most_rows(self) -> int:
         """How many rows may be computed at once."""
-        if "most rows" not in self._memory:
-            self._memory["most rows"] = max(1, MOST_NUMBERS // self.flat.numbers_of_a_row(self.flat.tensor(self.X)))
-        out: int = self._memory["most rows"]
-        return out
+        return max(1, MOST_NUMBERS // self.flat.numbers_of_a_row(self.flat.tensor(self.X)))
 
-    @property
+    @cached_property
     def _memory(self) -> dict[str, Any]:
-        out: dict[str, Any] = self.__dict__["_known"]
-        return out
+        """What trials have shown."""
+        return {}
 
     # ------------------------------------------------------------------ values and slopes of a stack, as tensors
 
@@ -104,9 +101,12 @@ class ScoredModule:
         """(nodes, rows, outputs) in evaluation."""
         return self._map(self.flat.outputs, "evaluation", None, w, X)
 
-    def _scores(self, mode: Mode, seeds: Any, *tensors: Any) -> tuple[Any, Any]:
+    def _scores(
+        self, mode: Mode, seeds: Any, trained: Any, buffers: Any, X: Any, y: Any, weight: Any
+    ) -> tuple[Any, Any]:
         """Values and buffers of all nodes."""
-        values: tuple[Any, Any] = self._map(partial(self._score, mode), mode, seeds, *tensors)
+        X = X if self.traits(mode).spares_rows else X.clone()
+        values: tuple[Any, Any] = self._map(partial(self._score, mode), mode, seeds, trained, buffers, X, y, weight)
         return values
 
     def _score(self, mode: Mode, trained: Any, buffers: Any, X: Any, y: Any, weight: Any) -> tuple[Any, Any]:
@@ -118,7 +118,7 @@ class ScoredModule:
         return (weight * self.loss.of_rows(said, y)).sum() if len(self.y) else said.sum(), buffers
 
     def _map(self, function: Callable[..., Any], mode: Mode, seeds: Any, *tensors: Any) -> Any:
-        """A function of one node, for all of them."""
+        """A function of one node, for all of them; without seeds nothing is drawn."""
         if self.traits(mode).why_apart is None:
             return vmap(function)(*tensors)
         return self._one_by_one(function, seeds, *tensors)
@@ -126,7 +126,7 @@ class ScoredModule:
     def _one_by_one(self, function: Callable[..., Any], seeds: Any, *tensors: Any) -> Any:
         parts = []
         for k in range(len(tensors[0])):
-            with drawing_from(0 if seeds is None else int(seeds[k]) % 2**63):
+            with nullcontext() if seeds is None else drawing_from(int(seeds[k]) % 2**63):
                 parts.append(function(*(tensor[k] for tensor in tensors)))
         if isinstance(parts[0], tuple):
             return tuple(torch.stack(each) for each in zip(*parts, strict=True))
@@ -138,12 +138,20 @@ class ScoredModule:
         """Whether rows are treated one by one, and nodes can be computed at once; tried once for every mode."""
         if mode not in self._memory:
             calm: Mode = "evaluation" if mode == "evaluation" else "calm"
-            self._memory[mode] = Traits(self._is_by_row(calm), self._why_apart(mode))
+            renews = self._renews(calm)
+            by_row = self._is_by_row(calm) and not renews
+            self._memory[mode] = Traits(by_row, renews, self._spares_rows(calm), self._why_apart(mode))
         out: Traits = self._memory[mode]
         return out
 
     def check_output(self, owner: str) -> int:
         """Refuse a module that cannot read the rows, or a loss that has no value for each; the number of outputs."""
+        if "outputs" not in self._memory:
+            self._memory["outputs"] = self._checked_output(owner)
+        out: int = self._memory["outputs"]
+        return out
+
+    def _checked_output(self, owner: str) -> int:
         X, y = self.flat.tensor(self.X), self.flat.tensor(self.y)
         try:
             with torch.no_grad(), drawing_from(0):
@@ -179,6 +187,8 @@ class ScoredModule:
 
     def check_training(self, rows: int, owner: str) -> None:
         """Refuse a module that cannot be trained on so few rows, as batch normalisation cannot on one."""
+        if rows in self._memory.setdefault("trained on", set()):
+            return
         X, y = (self.flat.tensor(np.resize(values, (rows, *values.shape[1:]))) for values in (self.X, self.y))
         w = self.flat.tensor(self.flat.start)[None]
         try:
@@ -189,18 +199,22 @@ class ScoredModule:
                 f"Expected a module that can be trained on {rows} row{'s' if rows > 1 else ''} in {owner}, as a step "
                 f"at the smallest node is, got: {_first_line(error)}"
             ) from error
+        self._memory["trained on"].add(rows)
 
     def _is_by_row(self, mode: Mode) -> bool:
-        """Whether the output for a row depends on no other, and no buffer on all of them."""
         X = self._rows_to_try
-        return _close(self._tried(X, mode)[0][:-1], self._tried(X[:-1], mode)[0]) and not self.renews(mode)
+        return _close(self._tried(X, mode)[0][:-1], self._tried(X[:-1], mode)[0])
 
-    def renews(self, mode: Mode) -> bool:
-        """Whether a forward pass changes buffers."""
+    def _renews(self, mode: Mode) -> bool:
         if mode == "evaluation" or not self.flat.has_buffers:
             return False
         before = self.flat.tensor(self.flat.start)[self.flat.trained :]
         return not torch.equal(before, self._tried(self._rows_to_try, mode)[1])
+
+    def _spares_rows(self, mode: Mode) -> bool:
+        X = self._rows_to_try
+        self._tried(X, mode)
+        return bool(torch.equal(X, self._rows_to_try))
 
     @property
     def _rows_to_try(self) -> Any:
@@ -219,7 +233,7 @@ class ScoredModule:
         tensors = trained.detach().requires_grad_(), buffers, X, y, torch.ones_like(X[..., 0])
         score = partial(self._score, mode)
         try:
-            with drawing_from(0):
+            with drawing_from(0), torch.enable_grad():
                 together = vmap(score)(*tensors)
                 together[0].sum().backward()
                 apart = self._one_by_one(score, None, *tensors)

@@ -16,7 +16,7 @@ torch is imported when it is first needed: ``pip install "kinfolk[torch]"``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kinfolk.modules.flat import FlatModule, Mode
     from kinfolk.modules.row_losses import RowLoss
     from kinfolk.modules.scored import ScoredModule
+    from kinfolk.modules.stacks import Stack
 
 PROBES = 8  # random directions along which curvature is measured
 PROBE_LENGTH = 1e-3
@@ -147,28 +148,27 @@ class TorchLoss(NodeLoss):
         """The local losses L_i for the data of some nodes."""
         scale = np.ones(len(data.y)) if self.reduction == "sum" else 1.0 / data.sizes[data.owner]
         ridge = np.where(data.sizes > 0, self.ridge, 0.0)
-        return ModuleLosses(self, self._scored(data), data.X, data.y, data.starts, scale, ridge)
+        return ModuleLosses(self, self._scored_on(data), data.X, data.y, data.starts, scale, ridge)
 
-    def _scored(self, data: Data) -> ScoredModule:
-        """The module and its loss, to be tried on some of the rows."""
-        tried = np.unique(np.linspace(0, max(len(data.y) - 1, 0), TRIED_ROWS).astype(np.int64))
-        X, y = (data.X[tried], data.y[tried]) if len(data.y) else (np.zeros((1, data.feature_count)), np.zeros(1))
-        scored: ScoredModule = layer("scored", "TorchLoss").ScoredModule(
-            self.flat(data.feature_count), self.row_loss, X, y
+    def _scored_on(self, data: Data) -> ScoredModule:
+        return self.scored(self.flat(data.feature_count), data.X, data.y)
+
+    def scored(self, flat: FlatModule, X: Floats, y: Floats) -> ScoredModule:
+        """The module and its loss. It is tried on the first rows with labels that it sees, then on no others."""
+        known = self._scored.get(flat.size)
+        if known is not None and (len(known.y) or not len(y)):
+            return known
+        if not len(X):
+            X = np.zeros((1, X.shape[1]))
+        tried = np.unique(np.linspace(0, len(X) - 1, TRIED_ROWS).astype(np.int64))
+        made: ScoredModule = layer("scored", "TorchLoss").ScoredModule(
+            flat, self.row_loss, X[tried], y[tried] if len(y) else np.zeros((0, 0))
         )
-        return scored
-
-    def predicting(self, flat: FlatModule, X: Floats) -> ScoredModule:
-        """The module where no labels are known; tried once."""
-        if flat.size not in self._predicting:
-            nothing = np.zeros((0, 0))
-            self._predicting[flat.size] = layer("scored", "TorchLoss").ScoredModule(
-                flat, self.row_loss, X[:TRIED_ROWS], nothing
-            )
-        return self._predicting[flat.size]
+        self._scored[flat.size] = made
+        return made
 
     @cached_property
-    def _predicting(self) -> dict[int, ScoredModule]:
+    def _scored(self) -> dict[int, ScoredModule]:
         return {}
 
     def models(self, w: Floats) -> ModuleModels:
@@ -186,15 +186,13 @@ class TorchLoss(NodeLoss):
             return
         if self.side >= data.feature_count:
             raise InputError(f"Expected fewer than {data.feature_count} features on the side, got side={self.side}.")
-        scored = self._scored(data)
-        outputs = scored.check_output("TorchLoss")
-        self.row_loss.check(outputs, data.y, "TorchLoss")
+        self.row_loss.check(self._scored_on(data).check_output("TorchLoss"), data.y, "TorchLoss")
 
     def check_training(self, data: Data, batch: int | None) -> None:
         """Refuse rows so few that the module cannot be trained on them."""
         sizes = data.sizes[data.sizes > 0]
         if len(sizes):
-            self._scored(data).check_training(int(min(sizes.min(), batch or sizes.min())), "TorchLoss")
+            self._scored_on(data).check_training(int(min(sizes.min(), batch or sizes.min())), "TorchLoss")
 
     def descended(self, slopes: Callable[[Floats], Slopes], start: Floats, steps: int, trained: int) -> Floats:
         """Where some steps of a new optimiser lead from ``start`` (nodes, size), down a slope at every node."""
@@ -269,7 +267,7 @@ class ModuleLosses(LocalLosses):
     @property
     def renews_statistics(self) -> bool:
         """Whether a forward pass in training changes buffers, as that of batch normalisation does."""
-        return self.scored.renews("calm")
+        return self.scored.traits("calm").renews
 
     @cached_property
     def has_data(self) -> Bools:
@@ -351,20 +349,30 @@ class ModuleLosses(LocalLosses):
         """The vectors of the nodes of a stack, as a tensor that is only read."""
         return self.scored.flat.shared(w if len(rows.nodes) == self.node_count else w[rows.nodes])
 
-    def _rows(self, mode: Mode) -> list[Rows]:
-        """All rows in stacks; kept, since every step needs them."""
-        if mode not in self._stacked:
-            tensor, stacked = self.scored.flat.tensor, []
-            for stack in self.scored.stacks(self.starts, mode):
-                weight = self.scale[stack.rows] * stack.counted
-                stacked.append(
-                    Rows(stack.nodes, tensor(self.X[stack.rows]), tensor(self.y[stack.rows]), tensor(weight))
-                )
-            self._stacked[mode] = stacked
-        return self._stacked[mode]
+    def _rows(self, mode: Mode) -> Iterator[Rows]:
+        """All rows in stacks. A single stack is kept, as every step needs it; several are too large to be kept."""
+        by_row = self.scored.traits(mode).by_row
+        if by_row in self._stacked:
+            yield self._stacked[by_row]
+            return
+        stacks = self.scored.stacks(self.starts, mode)
+        for stack in stacks:
+            rows = self._as_tensors(stack)
+            if len(stacks) == 1:
+                self._stacked[by_row] = rows
+            yield rows
+
+    def _as_tensors(self, stack: Stack) -> Rows:
+        """The rows of a stack; without a copy where it holds all of them in their order."""
+        shared, shape = self.scored.flat.shared, stack.rows.shape
+        if stack.rows.size == len(self.X) and stack.counted.all() and (np.diff(stack.nodes) > 0).all():
+            whole = (values.reshape(*shape, *values.shape[1:]) for values in (self.X, self.y, self.scale))
+            return Rows(stack.nodes, *map(shared, whole))
+        weight = self.scale[stack.rows] * stack.counted
+        return Rows(stack.nodes, shared(self.X[stack.rows]), shared(self.y[stack.rows]), shared(weight))
 
     @cached_property
-    def _stacked(self) -> dict[str, list[Rows]]:
+    def _stacked(self) -> dict[bool, Rows]:
         return {}
 
     @cached_property
@@ -441,7 +449,8 @@ class ModuleLosses(LocalLosses):
         return self._on(order, starts, self.scale[order], ridge)
 
     def _on(self, rows: Ints, starts: Ints, scale: Floats, ridge: Floats) -> ModuleLosses:
-        return replace(self, X=self.X[rows], y=self.y[rows], starts=starts, scale=scale, ridge=ridge)
+        X, y = (np.take(values, rows, axis=0) for values in (self.X, self.y))  # quicker than indexing
+        return replace(self, X=X, y=y, starts=starts, scale=scale, ridge=ridge)
 
 
 @dataclass(frozen=True, eq=False)
@@ -467,7 +476,7 @@ class ModuleModels:
         order = np.argsort(node, kind="stable")
         nodes, sizes = np.unique(node, return_counts=True)
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        scored, parts = self.loss.predicting(self.flat, X), []
+        scored, parts = self.loss.scored(self.flat, X, np.zeros(0)), []
         with layer("flat", "TorchLoss").torch.no_grad():
             for stack in scored.stacks(starts, "evaluation"):
                 w, rows = self.flat.tensor(self.w[nodes[stack.nodes]]), self.flat.tensor(X[order[stack.rows]])
