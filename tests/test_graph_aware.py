@@ -5,6 +5,7 @@ import pytest
 
 from kinfolk import (
     DFL,
+    IFCA,
     SCAFFOLD,
     Decay,
     FedAvg,
@@ -19,9 +20,9 @@ from kinfolk import (
     Pooled,
     Squared,
     Tolerance,
+    Uniform,
     fit,
     graphs,
-    kernels,
 )
 from kinfolk.algorithms.fesem import Clustering, SquaredEuclidean
 from kinfolk.engine.protocol import Turn
@@ -253,6 +254,16 @@ def test_fedprox_with_a_strong_pull_and_many_steps_is_the_proximal_point_of_ever
     np.testing.assert_allclose(run.models.w[0], exact, atol=1e-12)
 
 
+def test_scaffold_goes_on_from_a_run_of_another_problem_without_its_corrections():
+    network = ragged(heterogeneous(), 3, 7)
+    before = fit(network, SCAFFOLD(local_steps=3), rounds=50, **EXACT)
+    summed = fit(network, SCAFFOLD(Squared("sum"), local_steps=3), rounds=4_000, start=before, **EXACT)
+    assert away(summed, pooled(network, Squared("sum"))) < 1e-11
+    hidden = network.hide([0])
+    rest = fit(hidden, SCAFFOLD(local_steps=3), rounds=4_000, start=before, **EXACT)
+    assert away(rest, pooled(hidden)) < 1e-11
+
+
 # ---------------------------------------------------------------------- FeSEM
 
 
@@ -312,6 +323,31 @@ def test_fesem_says_how_many_centres_are_empty():
     assert np.isfinite(run.models.w).all()
 
 
+def test_fesem_counts_members_whoever_was_present_last():
+    network, _ = two_kinds(0)
+    sets = [*map(network.data.__getitem__, range(20)), None]
+    network = Network(graphs.edgeless(21), sets)
+    minority = [1, 3]  # the last round is theirs
+    more = [k for k in range(20) if k % 2 == 0 or k in minority]
+    network = Network(network.graph, [network.data[k] if k in more else None for k in range(21)])
+
+    def present(round_):
+        return minority if round_ == 30 else [*more, 20]
+
+    run = fit(network, FeSEM(model_count=2, local_steps=3), rounds=30, participation=present, **EXACT)
+    assert run.history["empty"].iloc[-1] == 0
+    np.testing.assert_array_equal(run.models.w[20], run.models.w[0])  # without data: the centre with most members
+    assert np.abs(run.models.w[20] - run.models.w[1]).max() > 0.1
+
+
+@pytest.mark.parametrize("algorithm", [FeSEM(model_count=2), IFCA(model_count=2, initial=Uniform(-1.0, 1.0))], ids=repr)
+def test_a_round_of_nodes_without_data_is_no_convergence(algorithm):
+    network, _ = two_kinds(0)
+    network = Network(graphs.edgeless(21), [*map(network.data.__getitem__, range(20)), None])
+    run = fit(network, algorithm, rounds=6, participation=lambda k: [20] if k == 3 else range(20), progress=False)
+    assert run.rounds == 6
+
+
 def test_e_and_m_steps_lower_what_they_minimise():
     rng = np.random.default_rng(0)
     models, share = rng.normal(size=(30, 4)), rng.integers(1, 9, 30).astype(float)
@@ -357,24 +393,50 @@ def test_an_epoch_of_batches_takes_every_row_once():
     np.testing.assert_allclose(epoch[0], -3 * tiny * slope.mean(axis=0), rtol=1e-5)
 
 
+def steps_of(algorithm, network, round_=1, seed=0):
+    """The rows of every step of a round."""
+    turn = Turn(round_, np.arange(network.graph.node_count), seed)
+    losses = network.site.local_losses(algorithm.loss)
+    drawn = algorithm.plan(losses).draw(turn.keys(network.site.nodes, "batch"), losses.starts)
+    return [drawn.batch(k) for k in range(int(drawn.plan.steps.max()))]
+
+
 def test_batches_of_an_epoch_are_nearly_equal_and_hold_every_row():
-    starts, keys = np.array([0, 11, 11, 14]), Turn(1, np.arange(3), 0).keys(np.arange(3))
-    rows, counts = kernels.draw_batches(keys, starts, np.array([6, 0, 2]), 4, True)
-    assert counts[:, 0].tolist() == [3, 4, 4, 3, 4, 4]
-    assert counts[:, 2].tolist() == [3, 3, 0, 0, 0, 0]
+    sizes = (11, 0, 3)
+    network = Network(graphs.edgeless(3), [(np.ones((m, 1)), np.ones(m)) if m else None for m in sizes])
+    steps = steps_of(FedAvg(local_epochs=2, batch=4), network)
+    assert [np.diff(starts).tolist() for _, starts in steps] == [
+        [3, 0, 3],
+        [4, 0, 3],
+        [4, 0, 0],
+        *[[3, 0, 0], [4, 0, 0], [4, 0, 0]],
+    ]
     for first in (0, 3):
-        taken = [row for step in range(first, first + 3) for row in rows[step, 0, : counts[step, 0]]]
+        taken = [row for rows, starts in steps[first : first + 3] for row in rows[: starts[1]]]
         assert sorted(taken) == list(range(11))
+    assert [rows[starts[2] :].tolist() for rows, starts in steps[:2]] == [
+        [11, 12, 13]
+    ] * 2  # all of them, in their order
+
+
+def test_batches_of_steps_have_one_size_and_no_row_twice():
+    network = Network(graphs.edgeless(2), [(np.ones((m, 1)), np.ones(m)) for m in (11, 3)])
+    steps = steps_of(FedAvg(local_steps=5, batch=4), network)
+    assert [np.diff(starts).tolist() for _, starts in steps] == [[4, 3]] * 5
+    for first in (0, 2):  # two batches make a pass, and three rows of it are left out
+        taken = np.concatenate([rows[:4] for rows, _ in steps[first : first + 2]])
+        assert len(set(taken.tolist())) == 8
+        assert taken.max() < 11
 
 
 def test_draws_are_even_and_keyed():
-    turn, nodes = Turn(3, np.arange(1), 7), np.arange(60_000)
-    starts = np.arange(0, 60_001 * 4, 4)
-    rows, _ = kernels.draw_batches(turn.keys(nodes), starts, np.ones(60_000, dtype=np.int64), 2, False)
-    pairs = np.bincount(((rows[0] - starts[:-1, None]) @ [4, 1]), minlength=16).reshape(4, 4)
+    network = Network(graphs.edgeless(60_000), [(np.ones((4, 1)), np.ones(4))] * 60_000)
+    rows = steps_of(FedAvg(batch=2), network, 3, 7)[0][0].reshape(-1, 2)
+    pairs = np.bincount(((rows - 4 * np.arange(60_000)[:, None]) @ [4, 1]), minlength=16).reshape(4, 4)
     assert (np.diagonal(pairs) == 0).all()
     expected = 60_000 / 12
     assert (np.abs(pairs[~np.eye(4, dtype=bool)] - expected) < 5 * np.sqrt(expected)).all()
+    turn, nodes = Turn(3, np.arange(1), 7), np.arange(60_000)
     assert len(np.unique(np.concatenate([turn.keys(nodes), turn.keys(nodes, "batch")]))) == 120_000
 
 
@@ -411,6 +473,39 @@ def test_work_that_diverges_ends_the_run_with_the_last_good_state():
         assert np.isfinite(run.models.w).all()
 
 
+def test_a_schedule_that_fails_later_keeps_the_rounds_made():
+    for schedule in ([0.01] * 6,):
+        run = fit(heterogeneous(), FedAvg(local_steps=2, step_size=schedule.__getitem__), rounds=10, **EXACT)
+        assert run.rounds == 3
+        assert "stopped before round 4: Expected a step size for step 6" in run.stopped
+        assert np.isfinite(run.models.w).all()
+
+
+def test_a_step_that_is_a_little_too_long_is_noticed_before_nothing_is_left():
+    run = fit(heterogeneous(), DFL(step_size=1.0), rounds=3_000, stop=None, progress=False)
+    assert "diverged in round" in run.stopped
+    assert np.abs(run.models.w).max() < 1e30
+
+
+def test_nodes_without_data_are_not_moved_by_an_optimiser():
+    network = difficult_network()
+    adam = DFL(step_size=0.05, optimiser="AdamW", local_steps=3)
+    run = fit(network, adam, rounds=30, start=None, **EXACT)
+    isolated = np.flatnonzero((network.graph.degrees == 0) | ~network.informed)
+    empty = isolated[network.data.sizes[isolated] == 0]
+    assert len(empty)
+    np.testing.assert_array_equal(run.models.w[empty], 0)
+
+
+def test_a_class_is_as_good_as_its_name_and_any_whole_number_a_seed():
+    torch = pytest.importorskip("torch")
+    network, options = heterogeneous(), {"rounds": 3, **EXACT}
+    named, given = (fit(network, SCAFFOLD(batch=3, optimiser=o), **options) for o in ("SGD", torch.optim.SGD))
+    np.testing.assert_array_equal(named.models.w, given.models.w)
+    one, other = (fit(network, FedAvg(batch=3), seed=seed, **options).models.w for seed in (3, np.int64(3)))
+    np.testing.assert_array_equal(one, other)
+
+
 def test_an_optimiser_is_used_or_refused():
     network = heterogeneous()
     plain = fit(network, FedAvg(local_steps=3, step_size=0.05), rounds=5, **EXACT).models.w
@@ -437,7 +532,14 @@ EVERYBODY = np.full((3, 3), 1 / 3)
         (DFL(step_size=0.1, local_steps=0), "The 'local_steps' parameter of DFL must be a whole number ≥ 1"),
         (DFL(), "The 'step_size' parameter of DFL must be a number > 0, or a function. Got None"),
         (DFL(step_size=-1.0), "The 'step_size' parameter of DFL must be a number > 0. Got -1.0"),
-        (DFL(step_size=0.1, mixing="best"), "must be one of 'metropolis-hastings', 'maximum degree', 'laplacian'"),
+        (
+            DFL(step_size=0.1, mixing="best"),
+            "Expected 'metropolis-hastings', 'maximum degree', 'laplacian', or a matrix",
+        ),
+        (DFL(step_size=0.1, mixing=None), "or a matrix of numbers, for mixing, got None"),
+        (DFL(step_size=0.1, mixing=np.zeros((3, 3))), "doubly stochastic .* sums to 0"),
+        (DFL(step_size=lambda t: 15 / t**0.5), "Expected a step size for step 0 from .*, got: float division by zero"),
+        (DFL(step_size=lambda t: -1.0), "Expected step sizes > 0 from .*, got -1 for step 0"),
         (DFL(step_size=0.1, mixing=np.eye(2)), r"for 3 nodes, got shape \(2, 2\)"),
         (DFL(step_size=0.1, mixing=2 * np.eye(3)), "doubly stochastic .* row of 0 that sums to 2"),
         (DFL(step_size=0.1, mixing=[[2, -1, 0], [-1, 3, -1], [0, -1, 2]]), "doubly stochastic .* smallest entry of -1"),
@@ -466,6 +568,7 @@ def test_what_cannot_work_is_refused_in_a_sentence(algorithm, sentence):
         (lambda _: [("a", "c")], "got one between 'a' and 'c', which it does not join"),
         (lambda _: [("a", "x")], "got unknown 'x'"),
         (lambda _: ["ab"], "Expected pairs of names of nodes as edges in round 1, got 'ab'"),
+        (lambda _: None, "Expected a mask of edges, or pairs of names of nodes, for round 1, got None"),
         (lambda _: [True], r"Expected True or False for each of 2 edges in round 1, got bool of shape \(1,\)"),
         (lambda _: np.ones(2), "Expected True or False for each of 2 edges in round 1, got float64"),
     ],

@@ -9,6 +9,7 @@ import pytest
 
 from kinfolk import (
     DFL,
+    IFCA,
     SCAFFOLD,
     FedAvg,
     FedGD,
@@ -21,10 +22,12 @@ from kinfolk import (
     Local,
     Network,
     PFedMe,
+    Redrawn,
     Squared,
     TorchDescent,
     TorchLoss,
     TorchModel,
+    Uniform,
     fit,
     graphs,
 )
@@ -219,6 +222,16 @@ def test_several_outputs_are_learnt_at_once():
     assert predictions.shape == network.data.y.shape
     errors = run.models.error(network.data.X, network.data.y, network.data.owner)
     np.testing.assert_allclose(errors, ((predictions - network.data.y) ** 2).sum(axis=1))
+
+
+def test_labels_with_one_column_are_labels():
+    flat = ragged()
+    network = Network(flat.graph, [(X, y[:, None]) for X, y in map(flat.data.__getitem__, range(6))])
+    assert network.data.y.shape == flat.data.y.shape
+    one, other = (fit(n, FedAvg(TorchLoss(net()), local_steps=2), rounds=3, **OPTIONS) for n in (network, flat))
+    np.testing.assert_allclose(one.models.w, other.models.w, rtol=1e-12)
+    errors = [run.models.error(n.data.X, n.data.y, n.data.owner) for run, n in ((one, network), (other, flat))]
+    np.testing.assert_allclose(*errors, rtol=1e-12)
 
 
 def test_one_output_of_a_linear_module_for_two_targets_is_two_linear_models():
@@ -456,6 +469,148 @@ def test_what_torch_cannot_map_over_nodes_is_computed_one_by_one():
     np.testing.assert_allclose(losses.gradient(w), same.gradient(w), rtol=1e-12)
 
 
+class Overwrites(nn.Module):
+    """Writes to its rows, but only to some of them."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.line = nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.line(x.mul_(torch.where(x.abs() > 10, 0.5, 1.0)))
+
+
+def test_rows_that_are_overwritten_now_and_then_stay_as_they_were():
+    network = ragged(nodes=9)
+    X = network.data.X.copy()
+    X[17, 0] = 40.0
+    network = Network(network.graph, Data(X, network.data.y, network.data.starts))
+    fit(network, FedAvg(TorchLoss(Overwrites()), local_steps=3, step_size=1e-3), rounds=3, **OPTIONS)
+    np.testing.assert_array_equal(network.site.data.X, X)
+    losses = TorchLoss(Overwrites()).bind(network.data)
+    np.testing.assert_array_equal(losses.value(losses.start), losses.value(losses.start))
+
+
+class Centres(nn.Module):
+    """Its output for a row depends on the others, which does not show where its head is zero."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.head = nn.Linear(3, 4), nn.Linear(4, 1)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x):
+        h = torch.tanh(self.first(x))
+        return self.head(h - h.mean(dim=0))
+
+
+class Functional(nn.Module):
+    """Draws, and no layer of it says so."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(3, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        h = nn.functional.dropout(torch.tanh(self.first(x)), 0.3, self.training)
+        return self.last(nn.functional.dropout(h, 0.3, self.training))
+
+
+@pytest.mark.parametrize("make", [Centres, Functional], ids=["looks at other rows", "draws twice"])
+@pytest.mark.parametrize("batch", [None, 4])
+def test_odd_modules_give_the_same_on_any_number_of_sites_and_whoever_is_present(make, batch):
+    rng = np.random.default_rng(0)
+    sets = [(rng.normal(size=(m, 3)), rng.normal(size=m)) for m in (1, 3, 4, 3, 10, 4)]
+    network = Network(graphs.edgeless(6), sets)
+    loss = make()
+    algorithm = DFL(TorchLoss(loss), local_steps=2, batch=batch, step_size=0.1)
+    one, many = (fit(network, algorithm, rounds=3, engine=InProcess(n), **OPTIONS).models.w for n in (1, 6))
+    np.testing.assert_allclose(one, many, rtol=1e-10, atol=1e-12)
+    few = fit(network, algorithm, rounds=3, participation=lambda _: [1, 2], **OPTIONS).models.w
+    np.testing.assert_allclose(few[1:3], one[1:3], rtol=1e-10, atol=1e-12)
+
+
+def test_where_nothing_is_keyed_what_draws_is_the_same_every_time_and_the_generator_of_torch_stays():
+    network = ragged()
+    state = torch.random.get_rng_state()
+    for module in (Functional(), nn.Sequential(net(), nn.Dropout(0.5))):
+        for algorithm in (Local(TorchLoss(module, minimise_steps=20)), GTVMin(TorchLoss(module, steps=2))):
+            state = torch.random.get_rng_state()
+            one, other = (fit(network, algorithm, rounds=2, **OPTIONS).models.w for _ in range(2))
+            np.testing.assert_array_equal(one, other)
+            assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_a_token_outside_the_table_is_refused_wherever_it_stands():
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(7, 3), nn.Linear(6, 1)
+
+        def forward(self, x):
+            return self.head(self.table(x.long()).flatten(1))
+
+    rng = np.random.default_rng(0)
+    sets = [(rng.integers(0, 7, (40, 2)).astype(float), rng.normal(size=40)) for _ in range(3)]
+    network = Network(graphs.chain(3), sets)
+    run = fit(network, FedAvg(TorchLoss(Tokens())), rounds=1, **OPTIONS)
+    with pytest.raises(InputError, match="Expected rows that the module of TorchLoss can read"):
+        run.predict([[1.0, 9.0]] * 2, node=[0, 1])
+    sets[1][0][17, 1] = 9.0
+    with pytest.raises(InputError, match="Expected rows that the module of TorchLoss can read"):
+        fit(Network(graphs.chain(3), sets), FedAvg(TorchLoss(Tokens())), rounds=1)
+
+
+def test_running_variances_stay_positive():
+    rng = np.random.default_rng(0)
+    sets = [(rng.normal(size=(12, 3)) * 10.0 ** rng.uniform(-1, 1), rng.normal(size=12)) for _ in range(8)]
+    network = Network(graphs.star(8), sets)
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5, momentum=0.5), nn.Tanh(), nn.Linear(5, 1))
+    for algorithm in (
+        DFL(TorchLoss(module), local_steps=3, batch=4),
+        SCAFFOLD(TorchLoss(module), local_steps=20, server_step=3.0, step_size=0.01),
+        IFCA(TorchLoss(module), model_count=2, initial=Uniform(-1.0, 1.0)),
+    ):
+        run = fit(network, algorithm, rounds=10, **OPTIONS)
+        assert (run.models.part("1.running_var") > 0).all()
+        assert np.isfinite(run.models.w).all()
+
+
+def test_a_module_that_is_trained_between_two_fits_starts_where_it_is_then():
+    network, module = ragged(), net()
+    algorithm = FedAvg(TorchLoss(module), step_size=1e-9)
+    fit(network, algorithm, rounds=1, **OPTIONS)
+    with torch.no_grad():
+        module[0].weight += 1.0
+    run = fit(network, algorithm, rounds=1, **OPTIONS)
+    np.testing.assert_allclose(run.models.part("0.weight")[0], module[0].weight.detach().numpy(), atol=1e-6)
+
+
+def test_rows_do_not_travel_with_a_loss():
+    network, loss = ragged(), TorchLoss(net())
+    fit(network, FedAvg(loss), rounds=1, **OPTIONS)
+    stored = pickle.dumps(loss)
+    assert network.data.X[0].tobytes() not in stored
+    np.testing.assert_array_equal(pickle.loads(stored).start(3), loss.start(3))
+
+
+def test_a_loss_that_has_seen_other_labels_is_tried_anew():
+    def absolute(prediction, label):
+        return (prediction - label).abs()
+
+    loss = TorchLoss(net(outputs=2), absolute)
+    with pytest.raises(InputError, match=r"one value for each of 8 rows, got shape \(8, 2\)"):
+        fit(ragged(outputs=2), FedAvg(loss), rounds=1)
+    single = TorchLoss(net(), absolute)
+    fit(ragged(), FedAvg(single), rounds=1, **OPTIONS)
+    with pytest.raises(InputError, match="Expected a module with 2 outputs"):
+        fit(ragged(outputs=2), FedAvg(single), rounds=1)
+
+
 # ---------------------------------------------------------------------- an optimiser is used or refused
 
 
@@ -479,6 +634,35 @@ def test_algorithms_take_the_optimiser_of_the_loss_unless_they_have_their_own():
 # ---------------------------------------------------------------------- bad input
 
 
+class Bare(nn.Module):
+    """A parameter that no layer draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return x @ self.w
+
+
+def test_statistics_that_count_batches_are_refused_every_time():
+    loss = TorchLoss(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, momentum=None), nn.Linear(2, 1)))
+    for _ in range(2):
+        with pytest.raises(InputError, match="Expected a momentum for the running statistics of layer '1', got None"):
+            fit(ragged(), FedAvg(loss), rounds=1)
+
+
+def test_batch_normalisation_needs_two_rows_alone_too():
+    with pytest.raises(InputError, match=r"can be trained on 1 row in TorchLoss, .* more than 1 value per"):
+        fit(ragged(least=1), Local(TorchLoss(normalised())), rounds=0)
+
+
+def test_a_tuple_is_no_prediction_in_fedrelax_either():
+    network = ragged()
+    with pytest.raises(InputError, match="Expected a module and a loss for rows of 3 features, got: "):
+        fit(network.with_public(network.data.X[:3]), FedRelax(TorchModel(nn.GRU(3, 1))), rounds=1)
+
+
 BATCH_NORMALISED = "Expected a module without running statistics for"
 
 
@@ -491,13 +675,18 @@ BATCH_NORMALISED = "Expected a module without running statistics for"
         (TorchDescent(TorchLoss(normalised())), f"{BATCH_NORMALISED} TorchDescent"),
         (FedAvg(TorchLoss(normalised()), average="gradients"), f"{BATCH_NORMALISED} FedAvg"),
         (FedAvg(TorchLoss(normalised()), batch=1), r"can be trained on 1 row in TorchLoss, .* more than 1 value per"),
-        (FedAvg(TorchLoss(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, momentum=None)))), "Expected a momentum"),
+        (FedAvg(TorchLoss(normalised()), local_epochs=1, batch=2), "can be trained on 1 row in TorchLoss"),
+        (FedAvg(TorchLoss(net(), ["squared"])), "The 'loss' parameter of TorchLoss must be one of"),
+        (IFCA(TorchLoss(Bare()), model_count=2, initial=Redrawn()), "layers that draw their parameters"),
         (FedAvg(TorchLoss(net(outputs=2))), "one output for squared errors, got 2: give y the shape"),
         (FedAvg(TorchLoss(net(), "hinge")), "The 'loss' parameter of TorchLoss must be one of 'squared'"),
         (FedAvg(TorchLoss(net(), lambda p, y: (p - y).sum())), r"one value for each of 8 rows, got shape \(\)"),
         (FedAvg(TorchLoss(net(), lambda p, y: p @ y[:, None].T.T)), "Expected a loss of outputs|one value for each"),
         (FedAvg(TorchLoss(net(), device="tpu")), "Expected a device that torch has here, such as 'cpu', got 'tpu'"),
         (FedAvg(TorchLoss(net(), precision="float16")), "must be one of 'float64', 'float32'"),
+        (FedAvg(TorchLoss(nn.GRU(3, 1))), "got a tuple for 8 rows: add .* or return the prediction alone"),
+        (FedAvg(TorchLoss(nn.Linear(3, 1, dtype=torch.complex64))), "real parameters, got complex ones"),
+        (FedAvg(optimiser=partial(torch.optim.SGD, lr=0.1), step_size=0.1), "as step_size, got lr in the optimiser"),
         (FedAvg(TorchLoss(nn.LazyConv2d(3, 3))), "Expected a module that reads rows of 3 features"),
     ],
 )  # fmt: skip

@@ -164,6 +164,15 @@ def _columns(values: Any) -> list[Any]:
     return [values[name] for name in values.columns] if hasattr(values, "columns") else [values]
 
 
+def first_line(error: Exception) -> str:
+    """What an error says, in one line.
+
+    >>> first_line(ValueError("wrong shape\\nsee below"))
+    'wrong shape'
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def listing(items: Iterable[Any], most: int = 3) -> str:
     """The first few items, for a sentence.
 

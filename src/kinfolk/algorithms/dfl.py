@@ -1,6 +1,6 @@
 """DFL: one model for all without a coordinator, by mixing with neighbours: DFL-SGD, and DFL-GT with gradient tracking.
 
-Lu, Xing, Yu: Graph-Aware Federated Learning (2024), Algorithm 1 and (10.1) to (10.6).
+Lu, Xing, Yu: Graph-Aware Federated Learning (chapter 10 of a book), Algorithm 1 and (10.1) to (10.6).
 
     min Σ_i L_i(θ_i)   such that θ_i = θ_j for neighbours                                                     (10.1)
 

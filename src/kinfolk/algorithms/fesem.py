@@ -1,7 +1,7 @@
 """FeSEM: K centres, and every node belongs to the one that its model is nearest to.
 
 Xie, Long, Shen, Zhou, Wang, Jiang: Multi-Center Federated Learning (2020); in Lu, Xing, Yu: Graph-Aware Federated
-Learning (2024), Algorithms 2 and 3 and (10.7) to (10.10).
+Learning (chapter 10 of a book), Algorithms 2 and 3, (10.7) to (10.10).
 
     min over θ_i, centres c_k and clusters k_i of   Σ_i L_i(θ_i) + λ Σ_i q_i dist(θ_i, c_{k_i})               (10.7)
 
@@ -10,9 +10,9 @@ with L_i = q_i F_i as in FedAvg and dist = ‖·‖² unless another is given. T
     E:  k_i <- argmin_k dist(θ_i, c_k)                                                                        (10.8)
     M:  c_k <- the q-weighted mean of its members' θ_i; a centre without members stays                        (10.9)
 
-and node i takes local steps for  min F_i(θ_i) + λ dist(θ_i, c_{k_i})  from c_{k_i} (Algorithm 3, line 3), or from its
-own θ_i, as the text before it may be read
-(10.10)
+and node i takes local steps from c_{k_i} (Algorithm 3, line 3), or from its own θ_i, as the text may be read, for
+
+    min F_i(θ_i) + λ dist(θ_i, c_{k_i})                                                                       (10.10)
 
 From equal starts all nodes belong to one centre, so nodes first learn alone for ``warm_up`` rounds, and the best of
 several runs of E and M steps over their models (k-means, where dist = ‖·‖²) gives the first centres. With K = 1 there
@@ -121,8 +121,13 @@ class Memory(NamedTuple):
     w: Floats  # (centres, parameters)
     step: float  # that is safe
     change: float  # relative change of the centres in the last round
-    members: Ints  # (centres,) how many with data belonged to each in the last round
+    cluster: Ints  # (nodes,) the centre that each node with data was last nearest to; −1: none yet
     compared: int  # how many of the parameters are compared; running statistics follow them
+
+    @property
+    def members(self) -> Ints:
+        """(centres,) how many nodes with data belong to each."""
+        return np.bincount(self.cluster[self.cluster >= 0], minlength=len(self.w))
 
 
 @dataclass(frozen=True)
@@ -212,7 +217,7 @@ class FeSEM(Averaging[State, Memory]):
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """Local work near the own centre (10.10)."""
         trained = site.local_losses(self.loss).trained
-        centre = inbox.to_all["w"][inbox.to_each["cluster"]]
+        centre = self._centre(site, inbox)
 
         def pull(w: Floats) -> Floats:
             out = np.zeros_like(w)
@@ -223,6 +228,12 @@ class FeSEM(Averaging[State, Memory]):
         w = self.worked(site, turn, start, float(inbox.to_all["step"]), pull if self.lam > 0 else None)
         return State(w, centre), Outbox(coordinator={"w": w, "share": self.share(site)})
 
+    def _centre(self, site: Site, inbox: Inbox) -> Floats:
+        """The centre of its cluster for every node; without data that with most members."""
+        cluster = np.where(site.data.sizes > 0, inbox.to_each["cluster"], int(inbox.to_all["largest"]))
+        centres: Floats = inbox.to_all["w"]
+        return centres[cluster]
+
     # ------------------------------------------------------------------ the coordinator
 
     def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
@@ -230,29 +241,33 @@ class FeSEM(Averaging[State, Memory]):
         w = np.tile(self.loss.start(problem.feature_count), (self.model_count, 1))
         if before is not None and before.w.shape == w.shape:
             return before._replace(change=np.inf)
-        nobody = np.zeros(self.model_count, dtype=np.int64)
-        return Memory(w, 1.0, np.inf, nobody, self.loss.trained(problem.feature_count))
+        nowhere = np.full(problem.graph.node_count, -1)
+        return Memory(w, 1.0, np.inf, nowhere, self.loss.trained(problem.feature_count))
 
     def combine(self, memory: Memory, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
         """E and M step; at first, as often as they change something, from several starts."""
-        models, share = outbox["w"], outbox["share"]
-        clustering = Clustering(self.distance, memory.compared, models, share)
-        if "curvature" in outbox:
+        share = outbox["share"]
+        clustering = Clustering(self.distance, memory.compared, outbox["w"], share)
+        first = "curvature" in outbox
+        if first:
             everyone = np.zeros(len(share), dtype=np.int64)
             memory = memory._replace(step=float(self.safe_steps(outbox["curvature"], everyone, 1)[0]))
             if self._warm_up and not memory.members.any():
                 rng = np.random.default_rng([INITIAL, turn.seed])
                 memory = memory._replace(w=clustering.best_centres(self.model_count, self.starts, rng))
-            cluster = clustering.nearest(memory.w)
-        else:
-            cluster = clustering.nearest(memory.w)  # E
-            w = clustering.centres(cluster, memory.w)  # M
+        nearest = clustering.nearest(memory.w)  # E
+        if not first and share.sum() > 0:
+            w = clustering.centres(nearest, memory.w)  # M
             memory = memory._replace(w=w, change=relative_change(w, memory.w))
-        memory = memory._replace(members=np.bincount(cluster[share > 0], minlength=self.model_count))
-        cluster = np.where(share > 0, cluster, memory.members.argmax())
-        answer = {"w": memory.w, "step": memory.step, "change": memory.change, "empty": (memory.members == 0).sum()}
-        to_all = {name: np.asarray(value, dtype=np.float64) for name, value in answer.items()}
-        return memory, Reply(to_all=to_all, to_each={"cluster": cluster})
+        cluster = memory.cluster.copy()
+        cluster[turn.active] = np.where(share > 0, nearest, -1)
+        memory = memory._replace(cluster=cluster)
+        return memory, Reply(to_all=self._answer(memory), to_each={"cluster": nearest})
+
+    def _answer(self, memory: Memory) -> Arrays:
+        answer = {"w": memory.w, "step": memory.step, "change": memory.change}
+        members = {"largest": memory.members.argmax(), "empty": (memory.members == 0).sum()}
+        return {name: np.asarray(value, dtype=np.float64) for name, value in {**answer, **members}.items()}
 
     # ------------------------------------------------------------------ what comes out
 
@@ -278,7 +293,7 @@ class FeSEM(Averaging[State, Memory]):
 
     def models(self, site: Site, state: State, inbox: Inbox) -> Models:
         """The centre of its cluster for every node, as the coordinator has it now, or its own model."""
-        centre = inbox.to_all["w"][inbox.to_each["cluster"]]
+        centre = self._centre(site, inbox)
         own = self.tailored & (site.data.sizes > 0)
         models: Models = self.loss.models(np.where(own[:, None], state.w, centre))
         return models
@@ -321,14 +336,15 @@ class Clustering:
 
     def far_apart(self, count: int, rng: np.random.Generator) -> Floats:
         """Models drawn one after another, each likelier the farther it is from those before (k-means++)."""
-        free = np.ones(len(self.models), dtype=bool)
-        likely = self.share
+        free, nearest = np.ones(len(self.models), dtype=bool), np.ones(len(self.models))
         chosen: list[int] = []
         while len(chosen) < count:
-            likely = np.where(free, likely, 0.0) if (likely[free] > 0).any() else free.astype(np.float64)
+            likely = np.where(free, self.share * nearest, 0.0)
+            likely = likely if likely.any() else free.astype(np.float64)
             chosen.append(int(rng.choice(len(self.models), p=likely / likely.sum())))
             free[chosen[-1]] = False
-            likely = self.share * self.distances(self.models[chosen]).min(axis=1)
+            away = self.distances(self.models[chosen[-1:]])[:, 0]
+            nearest = away if len(chosen) == 1 else np.minimum(nearest, away)
         return self.models[chosen]
 
     def settled(self, centres: Floats) -> Floats:

@@ -41,7 +41,7 @@ class Uniform:
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], loss: NodeLoss, feature_count: int) -> Floats:
         """(starts, models, parameters)."""
-        return rng.uniform(self.low, self.high, shape)
+        return with_statistics(rng.uniform(self.low, self.high, shape), loss, feature_count)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class OneOf:
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], loss: NodeLoss, feature_count: int) -> Floats:
         """(starts, models, parameters)."""
-        return rng.choice(np.asarray(self.values, dtype=np.float64), shape)
+        drawn = rng.choice(np.asarray(self.values, dtype=np.float64), shape)
+        return with_statistics(drawn, loss, feature_count)
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,12 @@ class Redrawn:
         """(starts, models, parameters)."""
         count = shape[0] * shape[1]
         return np.stack([loss.redrawn(rng, feature_count) for _ in range(count)]).reshape(shape)
+
+
+def with_statistics(drawn: Floats, loss: NodeLoss, feature_count: int) -> Floats:
+    """Models whose running statistics, if they have some, are not drawn but those of the start."""
+    drawn[..., loss.trained(feature_count) :] = loss.start(feature_count)[loss.trained(feature_count) :]
+    return drawn
 
 
 class State(NamedTuple):
@@ -162,7 +169,7 @@ class IFCA(ModelsOrGradients[State, Memory]):
         if "curvature" in outbox:  # a step size that is safe whoever picks what
             everyone = np.zeros(len(turn.active), dtype=np.int64)
             memory = memory._replace(step=float(self.safe_steps(outbox["curvature"], everyone, 1)[0]))
-        else:
+        elif outbox["share"].sum() > 0:
             loss = memory.loss.copy()
             loss[turn.active] = outbox["loss"]
             memory = memory._replace(loss=loss)

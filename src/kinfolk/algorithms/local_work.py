@@ -18,7 +18,7 @@ import numpy as np
 
 from kinfolk import kernels
 from kinfolk.algorithms.parametric import ParametricAlgorithm, check_step_size
-from kinfolk.checks import AtLeast, InputError, LearningError, Positive, check_value
+from kinfolk.checks import AtLeast, InputError, LearningError, Positive, check_value, first_line
 from kinfolk.engine.protocol import S, Turn
 from kinfolk.modules import layer
 from kinfolk.network.problem import Problem
@@ -26,6 +26,8 @@ from kinfolk.network.site import Site
 from kinfolk.objective.losses import Squared
 from kinfolk.objective.node_loss import LocalLosses, NodeLoss, Slopes
 from kinfolk.typing import Bools, Floats, Ints
+
+HUGE = 1e30  # no parameter is so large unless steps are too long
 
 StepSize = float | Callable[[int], float]
 Addition = Callable[[Floats], Floats]  # from w (nodes, parameters) to what is added to the gradient there
@@ -54,6 +56,41 @@ class Step(NamedTuple):
     working: Bools | None  # (nodes,) who takes the step; None: everybody
     keys: Any  # (nodes,) for what models draw
     size: Floats | float  # t
+
+
+class Plan(NamedTuple):
+    """The batches of a round, node by node: ``passes`` batches make a pass, which takes ``taken`` rows."""
+
+    sizes: Ints  # (nodes,) number of rows
+    steps: Ints  # (nodes,) number of batches
+    passes: Ints  # (nodes,) batches in a pass
+    taken: Ints  # (nodes,) rows of a pass
+
+    def draw(self, keys: Any, starts: Ints) -> Drawn:
+        """The rows of all batches."""
+        ends = np.concatenate([[0], np.cumsum(self._before(self.steps))]).astype(np.int64)
+        return Drawn(self, ends, kernels.draw_batches(keys, starts, ends, self.passes, self.taken))
+
+    def _before(self, step: Any) -> Ints:
+        """How many rows the batches before some step have, at every node."""
+        whole, place = np.divmod(np.minimum(step, self.steps), self.passes)
+        return whole * self.taken + place * self.taken // self.passes
+
+
+class Drawn(NamedTuple):
+    """A plan with its rows."""
+
+    plan: Plan
+    ends: Ints  # (nodes + 1,)
+    rows: Ints  # those of a node one batch after the other
+
+    def batch(self, step: int) -> tuple[Ints, Ints]:
+        """The rows of all nodes in a step, and where those of a node start."""
+        first = self.plan._before(step)
+        counts = self.plan._before(step + 1) - first
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        places = np.repeat(self.ends[:-1] + first - starts[:-1], counts) + np.arange(starts[-1])
+        return self.rows[places], starts
 
 
 @dataclass(frozen=True)
@@ -129,11 +166,6 @@ class LocalWork(ParametricAlgorithm[S]):
                 "leave it out."
             )
 
-    def check_data(self, site: Site) -> None:
-        """Rows that the loss can score, and enough of them for a step."""
-        super().check_data(site)
-        self.loss.check_training(site.data, self.batch)
-
     # ------------------------------------------------------------------ settings
 
     @property
@@ -146,7 +178,11 @@ class LocalWork(ParametricAlgorithm[S]):
 
     @property
     def _descends_plainly(self) -> bool:
-        return isinstance(self._optimiser, str) and self._optimiser == "SGD"
+        given = self._optimiser
+        is_class = (
+            getattr(given, "__module__", "").startswith("torch.optim") and getattr(given, "__name__", "") == "SGD"
+        )
+        return is_class or (isinstance(given, str) and given == "SGD")
 
     @property
     def needs_curvature(self) -> bool:
@@ -170,41 +206,51 @@ class LocalWork(ParametricAlgorithm[S]):
         before = max(0, (turn.round - 1) * (self.local_epochs or self.local_steps) + (0 if self.local_epochs else step))
         try:
             found = float(given(before))
-        except (TypeError, ValueError, ArithmeticError) as error:
-            raise InputError(f"Expected a step size for step {before} from {given!r}, got: {error}.") from error
+        except Exception as error:  # whatever a user's function raises
+            what = first_line(error)
+            raise LearningError(f"Expected a step size for step {before} from {given!r}, got: {what}.") from error
         if not 0 < found < np.inf:
-            raise InputError(f"Expected step sizes > 0 from {given!r}, got {found:g} for step {before}.")
+            raise LearningError(f"Expected step sizes > 0 from {given!r}, got {found:g} for step {before}.")
         return found
 
     # ------------------------------------------------------------------ (1)
 
-    def step_counts(self, losses: LocalLosses) -> Ints:
-        """How many steps every node takes in a round."""
+    def plan(self, losses: LocalLosses) -> Plan:
+        """How many batches of which sizes every node takes in a round."""
         sizes = np.diff(losses.starts)
+        if self.batch is None:
+            steps = np.full(len(sizes), self.local_epochs or self.local_steps)
+            return Plan(sizes, steps, np.ones_like(sizes), sizes)
+        if self.local_epochs is not None:
+            passes = np.maximum(-(-sizes // self.batch), 1)
+            return Plan(sizes, np.where(sizes > 0, self.local_epochs * passes, 0), passes, sizes)
+        own = np.minimum(self.batch, sizes)
+        passes = np.maximum(sizes // np.maximum(own, 1), 1)
+        return Plan(sizes, np.full(len(sizes), self.local_steps), passes, passes * own)
+
+    def smallest_batch(self, sizes: Ints) -> int:
+        """The fewest rows of a step at any node."""
+        if self.batch is None:
+            return int(sizes.min())
         if self.local_epochs is None:
-            return np.full(len(sizes), self.local_steps)
-        return self.local_epochs * (-(-sizes // self.batch) if self.batch else np.ones_like(sizes))
+            return int(min(self.batch, sizes.min()))
+        return int((sizes // -(-sizes // self.batch)).min())
 
     def way(self, losses: LocalLosses, turn: Turn, safe: float) -> Floats:
         """Σ_k t_k of every node in this round."""
-        counts = self.step_counts(losses)
+        counts = self.plan(losses).steps
         lengths = [float(self.rate(turn, k, safe)) for k in range(int(counts.max(initial=0)))]
         return np.concatenate([[0.0], np.cumsum(lengths)])[counts]
 
     def steps(self, site: Site, turn: Turn, safe: Floats | float) -> Iterator[Step]:
         """The steps of a round: their rows, who takes them, and how long they are."""
         losses, keys = site.local_losses(self.loss), turn.keys(site.nodes, "batch")
-        counts, largest = self.step_counts(losses), int(np.diff(losses.starts).max(initial=0))
-        if self.batch is None or self.batch >= largest:
-            for k in range(self.local_epochs or self.local_steps):
-                yield Step(losses.means, None, keys + np.uint64(k), self.rate(turn, k, safe))
-            return
-        drawn, taken = kernels.draw_batches(keys, losses.starts, counts, self.batch, self.local_epochs is not None)
-        for k, (rows, count) in enumerate(zip(drawn, taken, strict=True)):
-            chosen = rows.reshape(-1) if (count == self.batch).all() else rows[np.arange(self.batch) < count[:, None]]
-            on = losses.means_on(chosen, np.concatenate([[0], np.cumsum(count)]))
-            working = None if (counts > k).all() else counts > k
-            yield Step(on, working, keys + np.uint64(k), self.rate(turn, k, safe))
+        plan = self.plan(losses)
+        drawn = None if self.batch is None else plan.draw(keys, losses.starts)
+        for k in range(int(plan.steps.max(initial=0))):
+            resting = (plan.steps <= k) | ~losses.has_data
+            on = losses.means if drawn is None else losses.means_on(*drawn.batch(k))
+            yield Step(on, ~resting if resting.any() else None, keys + np.uint64(k), self.rate(turn, k, safe))
 
     def worked(
         self,
@@ -217,20 +263,19 @@ class LocalWork(ParametricAlgorithm[S]):
     ) -> Floats:
         """Where the local work of a round leads from ``start`` (nodes, parameters), which is left as it is.
 
-        The first gradient is taken ``at`` another place if one is given.
+        The first gradient is taken ``at`` other parameters if some are given; statistics go on from ``start``.
         """
         trained = site.local_losses(self.loss).trained
         move = self._mover(start[:, :trained])
-        w, base = start if at is None else at, start
-        for step in self.steps(site, turn, safe):
-            gradient, renewed = self.slopes(site, step, w)
+        w = start
+        for k, step in enumerate(self.steps(site, turn, safe)):
+            here = w if k or at is None else np.concatenate([at[:, :trained], start[:, trained:]], axis=1)
+            gradient, renewed = self.slopes(site, step, here)
             if add is not None:
-                gradient = gradient + add(w)
-            moved = move(gradient[:, :trained], step)
-            if trained < w.shape[1]:
-                statistics = renewed if base is w else base + (renewed - w)
-                moved = np.concatenate([moved, statistics[:, trained:]], axis=1)
-            w = base = moved
+                gradient = gradient + add(here)
+            w = move(gradient[:, :trained], step)
+            if trained < start.shape[1]:
+                w = np.concatenate([w, renewed[:, trained:]], axis=1)
         self.check_finite(site, w, turn)
         return w
 
@@ -246,8 +291,8 @@ class LocalWork(ParametricAlgorithm[S]):
         return _Optimised(optimisers.Descent(optimisers.optimiser_class(self._optimiser, ""), start, 1.0))
 
     def check_finite(self, site: Site, w: Floats, turn: Turn) -> None:
-        """Refuse to go on with parameters that are no numbers."""
-        bad = np.flatnonzero(~np.isfinite(w).all(axis=1))
+        """Refuse to go on with parameters that are no numbers, or so large that nothing can come of them."""
+        bad = np.flatnonzero(~(np.abs(w) < HUGE).all(axis=1))
         if len(bad):
             others = f" and {len(bad) - 1} others" if len(bad) > 1 else ""
             raise LearningError(
@@ -275,9 +320,9 @@ class _Optimised:
         self.descent = descent
 
     def __call__(self, slope: Floats, step: Step) -> Floats:
-        before = self.descent.w.copy()
+        w: Floats = self.descent.w
+        before = None if step.working is None else w[~step.working]
         self.descent.step(slope, float(np.asarray(step.size).max()))
         if step.working is not None:
-            self.descent.w[~step.working] = before[~step.working]
-        out: Floats = self.descent.w.copy()
-        return out
+            w[~step.working] = before
+        return w

@@ -12,7 +12,7 @@ from kinfolk.engine.protocol import Algorithm, Arrays, Inbox, Models, S
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.node_loss import NodeLoss
-from kinfolk.typing import Floats
+from kinfolk.typing import Floats, Ints
 
 
 class ParametricAlgorithm(Algorithm[S]):
@@ -44,6 +44,13 @@ class ParametricAlgorithm(Algorithm[S]):
                 f"Expected a module without running statistics for {type(self).__name__}, got one that has some, as "
                 "batch normalisation has: normalise by GroupNorm or LayerNorm, or average models, as FedAvg does."
             )
+        sizes = site.data.sizes[site.data.sizes > 0]
+        if len(sizes):
+            self.loss.check_training(site.data, self.smallest_batch(sizes))
+
+    def smallest_batch(self, sizes: Ints) -> int:
+        """The fewest rows that a model is trained on at any node, of which ``sizes`` has the numbers of rows."""
+        return int(sizes.min())
 
     def models(self, site: Site, state: Any, inbox: Inbox) -> Models:
         """The parameters as models."""

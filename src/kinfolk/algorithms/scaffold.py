@@ -48,6 +48,7 @@ class Memory(NamedTuple):
     total: float  # Q
     step: float  # that is safe
     change: float  # relative change of w in the last round
+    trained: int  # how many of the parameters η moves; running statistics, which follow them, are averaged
 
 
 @dataclass(frozen=True)
@@ -83,17 +84,18 @@ class SCAFFOLD(Averaging[State, Memory]):
         return Sends(coordinator={name: sent[name] for name in ("moved", "control", "share", "curvature")})
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start where the loss says, without a correction."""
+        """Start where the loss says."""
         start = site.local_losses(self.loss).start
-        return self.resume(site, State(start, np.zeros_like(start)), turn)
+        return self.resume(site, State(start, start), turn)
 
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
-        """Go on from a state; the coordinator learns how much nodes count and how curved their losses are."""
+        """Go on from a model without a correction, as losses may have changed; the coordinator learns of them."""
+        state = State(state.w, np.zeros_like(state.w))
         return state, Outbox(coordinator={**self.introduction(site), "share": self.share(site)})
 
     def introduction(self, site: Site) -> dict[str, Floats]:
         """How curved F_i is, times the number of local steps."""
-        return {"curvature": self.curvature(site) * self.step_counts(site.local_losses(self.loss))}
+        return {"curvature": self.curvature(site) * self.plan(site.local_losses(self.loss)).steps}
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1) and (2)."""
@@ -109,11 +111,9 @@ class SCAFFOLD(Averaging[State, Memory]):
         return State(common, new), Outbox(coordinator=sent)
 
     def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
-        """Where the loss starts; a changed problem goes on from the same model and correction."""
-        w = self.loss.start(problem.feature_count)
-        if before is not None:
-            return before._replace(total=0.0, change=np.inf)
-        return Memory(w, np.zeros_like(w), 0.0, 1.0, np.inf)
+        """Where the loss starts; a changed problem goes on from the same model. No correction yet."""
+        w = self.loss.start(problem.feature_count) if before is None else before.w
+        return Memory(w, np.zeros_like(w), 0.0, 1.0, np.inf, self.loss.trained(problem.feature_count))
 
     def combine(self, memory: Memory, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
         """(3) and (4)."""
@@ -123,7 +123,8 @@ class SCAFFOLD(Averaging[State, Memory]):
             safe = SAFE * float(self.safe_steps(outbox["curvature"], everyone, 1)[0])
             memory = memory._replace(total=float(share.sum()), step=safe)
         elif share.sum() > 0:
-            moved = self.server_step * (share[:, None] * outbox["moved"]).sum(axis=0) / share.sum()  # (3)
+            moved = (share[:, None] * outbox["moved"]).sum(axis=0) / share.sum()
+            moved[: memory.trained] *= self.server_step  # (3)
             control = memory.control + (share[:, None] * outbox["control"]).sum(axis=0) / memory.total  # (4)
             w = memory.w + moved
             change = ratio(float(np.linalg.norm(moved)), float(np.linalg.norm(w)))

@@ -219,13 +219,21 @@ def _mask_of(problem: Problem, edges: Edges | None) -> Callable[[int], Bools] | 
 
 def _mask_of_pairs(graph: Graph, given: Any, round_: int) -> Bools:
     """A mask from a list of True and False, or from pairs of names."""
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise InputError(
+            f"Expected a mask of edges, or pairs of names of nodes, for round {round_}, got {given!r}: an empty list "
+            "where none carries."
+        )
     listed = list(given)
     if all(isinstance(each, bool | np.bool_) for each in listed) and listed:
         return np.asarray(listed)
     odd = [pair for pair in listed if not (isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2)]
     if odd:
         raise InputError(f"Expected pairs of names of nodes as edges in round {round_}, got {odd[0]!r}.")
-    ends = np.sort(graph.numbers([name for pair in listed for name in pair]).reshape(-1, 2), axis=1)
+    try:
+        ends = np.sort(graph.numbers([name for pair in listed for name in pair]).reshape(-1, 2), axis=1)
+    except TypeError as error:
+        raise InputError(f"Expected pairs of names of nodes as edges in round {round_}, got {listed!r:.80}.") from error
     wanted, known = ends[:, 0] * graph.node_count + ends[:, 1], graph.head * graph.node_count + graph.tail
     unknown = np.flatnonzero(~np.isin(wanted, known))
     if len(unknown):

@@ -67,7 +67,7 @@ class Turn:
         >>> bool(turn.keys(np.array([0, 1]))[1] == turn.keys(np.array([1]))[0])
         True
         """
-        words = np.array([self.seed % 2**64, self.round, self.exchange, *name.encode()], dtype=np.uint64)
+        words = np.array([int(self.seed) % 2**64, self.round, self.exchange, *name.encode()], dtype=np.uint64)
         return kernels.node_keys(words, np.asarray(nodes, dtype=np.int64))
 
 

@@ -140,7 +140,8 @@ def _content(value: Any, above: tuple[int, ...]) -> Iterator[Any]:
         yield re.sub(r"0x[0-9a-f]+", "", repr(value))
         for name, tensor in value.state_dict().items():
             lazy = type(tensor).__name__.startswith("Uninitialized")  # its repr tells what there is
-            yield from (name,) if lazy else (name, tensor.detach().cpu().numpy())
+            whole = tensor if lazy or "bfloat16" not in str(tensor.dtype) else tensor.float()  # NumPy knows no such
+            yield from (name,) if lazy else (name, whole.detach().cpu().numpy())
     elif hasattr(value, "get_params"):  # an estimator of scikit-learn
         yield from (_print_of(each, above) for each in sorted(value.get_params(deep=False).items()))
     elif hasattr(value, "get_config") and hasattr(value, "get_weights"):  # a model of Keras

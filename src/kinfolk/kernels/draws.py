@@ -34,39 +34,26 @@ def node_keys(words: Any, nodes: Ints) -> Any:
 
 
 @njit(cache=True)
-def draw_batches(keys: Any, starts: Ints, steps: Ints, batch: int, whole: bool) -> tuple[Ints, Ints]:
-    """The rows of every step, (most steps, nodes, batch), and how many of them there are, (most steps, nodes).
+def draw_batches(keys: Any, starts: Ints, ends: Ints, passes: Ints, size: Ints) -> Ints:
+    """The rows of all batches of every node, those of a node between ``ends[node]`` and ``ends[node + 1]``.
 
-    A pass through the rows of a node is in random order. If ``whole``, it is cut into batches of nearly equal size, at
-    most ``batch``, that hold every row; otherwise into batches of just that size, and the rest of the pass is left out.
-    A node with fewer rows takes all of them in every step.
+    A pass through the rows of a node (``starts``) is in random order, and ``size`` rows of it are taken. A node that
+    takes all its rows in every batch (one batch in a pass, and all rows of it) has them in their order.
     """
-    most = 0
-    for node in range(len(steps)):
-        most = max(most, steps[node])
-    rows = np.zeros((most, len(steps), batch), dtype=np.int64)
-    counts = np.zeros((most, len(steps)), dtype=np.int64)
-    for node in range(len(steps)):
-        size = starts[node + 1] - starts[node]
-        if size == 0:
-            continue
-        order, state = np.arange(size), uint64(keys[node])
-        own = min(batch, size)
-        passes = (size + own - 1) // own if whole else size // own
-        drawn = size  # how far the order is drawn
-        for step in range(steps[node]):
-            place = step % passes
-            if place == 0:
-                drawn = 0
-            first = place * size // passes if whole else place * own
-            last = (place + 1) * size // passes if whole else first + own
-            while drawn < last:  # Fisher and Yates, no further than needed
-                state += uint64(GOLDEN)
-                share = (_mixed(state) >> uint64(11)) * 2.0**-53
-                other = drawn + int(share * (size - drawn))
-                order[drawn], order[other] = order[other], order[drawn]
-                drawn += 1
-            for k in range(first, last):
-                rows[step, node, k - first] = starts[node] + order[k]
-            counts[step, node] = last - first
-    return rows, counts
+    out = np.empty(ends[-1], dtype=np.int64)
+    for node in range(len(starts) - 1):
+        count = starts[node + 1] - starts[node]
+        order, state = np.arange(count), uint64(keys[node])
+        shuffled = passes[node] > 1 or size[node] < count
+        place = ends[node]
+        while place < ends[node + 1]:
+            taken = min(size[node], ends[node + 1] - place)
+            for k in range(taken):
+                if shuffled:  # Fisher and Yates, no further than needed
+                    state += uint64(GOLDEN)
+                    share = (_mixed(state) >> uint64(11)) * 2.0**-53
+                    other = k + int(share * (count - k))
+                    order[k], order[other] = order[other], order[k]
+                out[place + k] = starts[node] + order[k]
+            place += taken
+    return out

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from scipy.special import softmax
 
-from kinfolk.checks import AtLeast, InputError, LearningError, Positive, check_parameters
+from kinfolk.checks import AtLeast, InputError, LearningError, Positive, check_parameters, first_line
 from kinfolk.local_models.discrepancies import Discrepancy, SquaredProbabilities, SymmetricCrossEntropy
 from kinfolk.local_models.weighted_rows import TrainingSets
 from kinfolk.network.problem import Problem
@@ -164,7 +164,7 @@ class KerasModel:
             self._setup.compile(model)
             training.train(model, weighted, self.epochs, self.batch, seed)
         except Exception as error:  # whatever Keras raises, the node is named and the run is kept
-            what = (str(error).strip() or type(error).__name__).splitlines()[0]
+            what = first_line(error)
             raise LearningError(f"Node {sets.site.names[node]!r} could not be fitted ({what}).") from error
         out: KerasFit | None = training.as_fit(model)
         return out

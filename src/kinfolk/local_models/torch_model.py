@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
-from kinfolk.checks import AtLeast, InputError, Positive, check_parameters
+from kinfolk.checks import AtLeast, InputError, Positive, check_parameters, first_line
 from kinfolk.local_models.discrepancies import Discrepancy, SquaredProbabilities, SymmetricCrossEntropy
 from kinfolk.local_models.weighted_rows import TrainingSets
 from kinfolk.modules import layer
@@ -249,9 +249,10 @@ class TorchModel:
             with layer("flat", "TorchModel").drawing_from(0), torch.no_grad():
                 said = setup.say({}, X)
                 lost = setup.row_loss(said, torch.ones_like(said))
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            what = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise InputError(f"Expected a module and a loss for rows of {features} features, got: {what}.") from error
+        except Exception as error:  # whatever a user's module raises
+            raise InputError(
+                f"Expected a module and a loss for rows of {features} features, got: {first_line(error)}."
+            ) from error
         if tuple(said.shape) != expected:
             wanted = "(rows,) or (rows, 1)" if setup.answers is None else f"(rows, {setup.answers}), logits,"
             got = ", ".join(["rows", *map(str, said.shape[1:])])

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch.func import vmap
 
+from kinfolk.checks import first_line
 from kinfolk.local_models.weighted_rows import WeightedRows
 from kinfolk.modules.flat import FlatModule, Mode, drawing_from
 from kinfolk.modules.stacks import MOST_NUMBERS
@@ -277,7 +278,7 @@ def why_apart(setup: TrainingSetup, start: Callable[[int], Any], features: int) 
     try:
         train(trial, joint, together=True)
     except Exception as error:  # whatever vmap cannot map
-        return (str(error).strip() or type(error).__name__).splitlines()[0]
+        return first_line(error)
     same = all(
         np.allclose(one.fit.arrays[name], other.fit.arrays[name], rtol=1e-8, atol=1e-10)
         for one, other in zip(joint, apart, strict=True)

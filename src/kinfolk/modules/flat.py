@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from torch.func import functional_call
 
-from kinfolk.checks import InputError
+from kinfolk.checks import InputError, first_line
 from kinfolk.typing import Floats
 
-Mode = Literal["evaluation", "training", "calm"]  # calm: training, but layers that draw are off
+Mode = Literal["evaluation", "training", "calm"]  # calm: training, but layers known to draw are off
 SIZING_SEED = 0  # of the parameters that lazy layers draw when they learn their sizes
+DROPPING = (torch.nn.MultiheadAttention, torch.nn.RNNBase)  # have a share of dropout themselves
 DRAWING = (torch.nn.modules.dropout._DropoutNd, torch.nn.RReLU, torch.nn.FractionalMaxPool2d)
 
 
@@ -47,6 +48,8 @@ class FlatModule:
         """
         if not isinstance(module, torch.nn.Module):
             raise InputError(f"The 'module' parameter of TorchLoss must be a torch.nn.Module. Got {module!r} instead.")
+        if any(value.is_complex() for value in [*module.parameters(), *module.buffers()]):
+            raise InputError("Expected a module with real parameters, got complex ones.")
         module = copied(module).to(dtype=getattr(torch, precision), device=_device(device))
         trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
         if not trained:
@@ -163,6 +166,8 @@ class FlatModule:
                 for part in module.modules():
                     if isinstance(part, DRAWING):
                         part.eval()
+                    if isinstance(part, DROPPING):
+                        part.dropout = 0.0
             self._called[mode] = module
         return self._called[mode]
 
@@ -192,9 +197,9 @@ class FlatModule:
         """Numbers in the precision and on the device of the module; a copy."""
         return torch.tensor(np.asarray(values), dtype=self.dtype, device=self.device)
 
-    def shared(self, values: Floats) -> Any:
-        """The same, without a copy where none is needed: to be read only."""
-        writeable = values if values.flags.writeable else values.copy()  # torch knows no other arrays
+    def shared(self, w: Floats) -> Any:
+        """The same for parameters, without a copy where none is needed: nothing writes to them."""
+        writeable = w if w.flags.writeable else w.copy()  # torch knows no other arrays
         return torch.as_tensor(writeable, dtype=self.dtype, device=self.device)
 
     def numbers_of_a_row(self, X: Any) -> int:
@@ -231,7 +236,10 @@ def copied(module: Any) -> Any:
         for kept in _tensors_in(vars(part)):
             if not kept.is_leaf:
                 memo[id(kept)] = kept.detach().clone()
-    return copy.deepcopy(module, memo)
+    try:
+        return copy.deepcopy(module, memo)
+    except (TypeError, RuntimeError) as error:
+        raise InputError(f"Expected a module that can be copied, got one that cannot: {first_line(error)}.") from error
 
 
 def redraw(module: Any) -> None:
@@ -255,7 +263,8 @@ def drawing_from(seed: int) -> Iterator[None]:
 def check_momentum(module: Any) -> None:
     """Refuse running statistics that count batches: such counts cannot be averaged over nodes."""
     for name, part in module.named_modules():
-        if isinstance(part, torch.nn.modules.batchnorm._NormBase) and part.track_running_stats and not part.momentum:
+        normalises = isinstance(part, torch.nn.modules.batchnorm._NormBase) and part.track_running_stats
+        if normalises and part.momentum is None:
             raise InputError(
                 f"Expected a momentum for the running statistics of layer {name!r}, got {part.momentum}: a mean over "
                 "all batches cannot be averaged over nodes."

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from kinfolk.checks import InputError
+from kinfolk.checks import InputError, first_line
 from kinfolk.typing import Floats, Ints
 
 TRIAL_STEPS = 3  # by then an optimiser that mixes nodes has shown it
@@ -29,8 +29,9 @@ def optimiser_class(given: Any, owner: str) -> Make:
     found: Any = getattr(torch.optim, given, None) if isinstance(given, str) else given
     kind = found.func if isinstance(found, partial) else found
     if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
+        shown = " ".join(repr(given).split())  # an optimiser takes many lines
         raise InputError(
-            f"The 'optimiser' parameter of {owner} must be a class in torch.optim, or the name of one. Got {given!r} "
+            f"The 'optimiser' parameter of {owner} must be a class in torch.optim, or the name of one. Got {shown} "
             "instead."
         )
     if isinstance(found, partial) and "lr" in found.keywords:
@@ -41,19 +42,15 @@ def optimiser_class(given: Any, owner: str) -> Make:
     return out
 
 
-def is_plain_descent(given: Any) -> bool:
-    """Whether an optimiser takes w <- w − t ∇: SGD by its name."""
-    return isinstance(given, str) and given == "SGD"
-
-
 def check_by_element(make: Make, name: Any, step_size: float) -> None:
     """Refuse an optimiser whose steps for a node depend on other nodes."""
     slopes = np.random.default_rng(0).normal(size=(TRIAL_STEPS, 2, 3))
     try:
         together, *alone = (_plain_steps(make, slopes[:, nodes], step_size) for nodes in ([0, 1], [0], [1]))
     except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-        what = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"Expected an optimiser that steps after a gradient, got {name!r}: {what}") from error
+        raise InputError(
+            f"Expected an optimiser that steps after a gradient, got {name!r}: {first_line(error)}"
+        ) from error
     if not np.allclose(together, np.concatenate(alone), rtol=1e-9, atol=1e-12):
         raise InputError(f"Expected an optimiser that moves every number by itself, got {name!r}.")
 

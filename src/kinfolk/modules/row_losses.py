@@ -108,7 +108,7 @@ def row_loss(given: Any, owner: str) -> RowLoss:
     """
     if callable(given):
         return RowLoss(given, bool(getattr(given, "classifies", False)))
-    if given not in NAMED:
+    if not isinstance(given, str) or given not in NAMED:
         names = ", ".join(map(repr, NAMED))
         raise InputError(
             f"The 'loss' parameter of {owner} must be one of {names}, or a function that gives one value for every "

@@ -7,7 +7,6 @@ normalisation), draw (dropout), or do something that torch cannot map over nodes
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from torch.func import vmap
 
-from kinfolk.checks import InputError
+from kinfolk.checks import InputError, first_line
 from kinfolk.modules.flat import FlatModule, Mode, drawing_from
 from kinfolk.modules.row_losses import RowLoss
 from kinfolk.modules.stacks import MOST_NUMBERS, Stack, stacks
@@ -30,14 +29,12 @@ class Traits(NamedTuple):
 
     by_row: bool  # the output for a row depends on no other, and no buffer on all of them
     renews: bool  # a forward pass changes buffers
-    spares_rows: bool  # a forward pass leaves the rows it is given as they are
     why_apart: str | None  # why nodes must be computed one after another; None: they need not
 
 
-class Slopes(NamedTuple):
-    """Values, their gradients, and the buffers after the forward pass, one row for every node of a stack."""
+class StackSlopes(NamedTuple):
+    """Gradients, and the buffers after the forward pass, one row for every node of a stack."""
 
-    value: Any
     gradient: Any  # (nodes, trained)
     buffers: Any
 
@@ -74,13 +71,13 @@ class ScoredModule:
         """(nodes,) in evaluation."""
         return self._scores("evaluation", None, *self._parts(w), X, y, weight)[0]
 
-    def slopes(self, w: Any, X: Any, y: Any, weight: Any, mode: Mode, seeds: Any = None) -> Slopes:
-        """Values and gradients; in training also the buffers that the forward pass leaves."""
+    def slopes(self, w: Any, X: Any, y: Any, weight: Any, mode: Mode, seeds: Any = None) -> StackSlopes:
+        """Gradients; in training also the buffers that the forward pass leaves."""
         trained, buffers = self._parts(w)
         trained = trained.detach().requires_grad_()
         value, renewed = self._scores(mode, seeds, trained, buffers, X, y, weight)
         (gradient,) = torch.autograd.grad(value.sum(), trained)
-        return Slopes(value.detach(), gradient, renewed.detach())
+        return StackSlopes(gradient, renewed.detach())
 
     def hessian_product(self, w: Any, v: Any, X: Any, y: Any, weight: Any) -> Any:
         """∇² times v, (nodes, trained), in evaluation."""
@@ -101,12 +98,9 @@ class ScoredModule:
         """(nodes, rows, outputs) in evaluation."""
         return self._map(self.flat.outputs, "evaluation", None, w, X)
 
-    def _scores(
-        self, mode: Mode, seeds: Any, trained: Any, buffers: Any, X: Any, y: Any, weight: Any
-    ) -> tuple[Any, Any]:
+    def _scores(self, mode: Mode, seeds: Any, *tensors: Any) -> tuple[Any, Any]:
         """Values and buffers of all nodes."""
-        X = X if self.traits(mode).spares_rows else X.clone()
-        values: tuple[Any, Any] = self._map(partial(self._score, mode), mode, seeds, trained, buffers, X, y, weight)
+        values: tuple[Any, Any] = self._map(partial(self._score, mode), mode, seeds, *tensors)
         return values
 
     def _score(self, mode: Mode, trained: Any, buffers: Any, X: Any, y: Any, weight: Any) -> tuple[Any, Any]:
@@ -118,7 +112,7 @@ class ScoredModule:
         return (weight * self.loss.of_rows(said, y)).sum() if len(self.y) else said.sum(), buffers
 
     def _map(self, function: Callable[..., Any], mode: Mode, seeds: Any, *tensors: Any) -> Any:
-        """A function of one node, for all of them; without seeds nothing is drawn."""
+        """A function of one node, for all of them; without seeds every node and step draws the same."""
         if self.traits(mode).why_apart is None:
             return vmap(function)(*tensors)
         return self._one_by_one(function, seeds, *tensors)
@@ -126,7 +120,7 @@ class ScoredModule:
     def _one_by_one(self, function: Callable[..., Any], seeds: Any, *tensors: Any) -> Any:
         parts = []
         for k in range(len(tensors[0])):
-            with nullcontext() if seeds is None else drawing_from(int(seeds[k]) % 2**63):
+            with drawing_from(0 if seeds is None else int(seeds[k]) % 2**63):
                 parts.append(function(*(tensor[k] for tensor in tensors)))
         if isinstance(parts[0], tuple):
             return tuple(torch.stack(each) for each in zip(*parts, strict=True))
@@ -137,10 +131,9 @@ class ScoredModule:
     def traits(self, mode: Mode) -> Traits:
         """Whether rows are treated one by one, and nodes can be computed at once; tried once for every mode."""
         if mode not in self._memory:
-            calm: Mode = "evaluation" if mode == "evaluation" else "calm"
-            renews = self._renews(calm)
-            by_row = self._is_by_row(calm) and not renews
-            self._memory[mode] = Traits(by_row, renews, self._spares_rows(calm), self._why_apart(mode))
+            why, renews = self._why_apart(mode), self._renews(mode)
+            by_row = why is None and not renews and self._is_by_row(mode)  # filling up would change what is drawn
+            self._memory[mode] = Traits(by_row, renews, why)
         out: Traits = self._memory[mode]
         return out
 
@@ -159,12 +152,13 @@ class ScoredModule:
         except Exception as error:  # whatever a user's module raises
             raise InputError(
                 f"Expected a module that reads rows of {self.X.shape[1]} features in {owner}, got one that does not: "
-                f"{_first_line(error)}"
+                f"{first_line(error)}"
             ) from error
-        if said.ndim not in (1, 2) or len(said) != len(X):
+        if not torch.is_tensor(said) or said.ndim not in (1, 2) or len(said) != len(X):
+            got = f"shape {tuple(said.shape)}" if torch.is_tensor(said) else f"a {type(said).__name__}"
             raise InputError(
-                f"Expected a module that maps (rows, features) to (rows, outputs), got shape {tuple(said.shape)} for "
-                f"{len(X)} rows: add a layer such as torch.nn.Flatten()."
+                f"Expected a module that maps (rows, features) to (rows, outputs), got {got} for {len(X)} rows: add a "
+                "layer such as torch.nn.Flatten(), or return the prediction alone."
             )
         outputs = 1 if said.ndim == 1 else int(said.shape[1])
         self.loss.check(outputs, self.y, owner)
@@ -178,12 +172,31 @@ class ScoredModule:
         except Exception as error:
             raise InputError(
                 f"Expected a loss of outputs {tuple(said.shape)} and labels {tuple(y.shape)} in {owner}, got: "
-                f"{_first_line(error)}"
+                f"{first_line(error)}"
             ) from error
         if tuple(lost.shape) != (len(y),):
             raise InputError(
                 f"Expected a loss with one value for each of {len(y)} rows, got shape {tuple(lost.shape)}."
             )
+
+    def check_rows(self, X: Floats, owner: str) -> None:
+        """Refuse rows that the module cannot read: mapped over nodes, an index out of range is not noticed."""
+        w = self.flat.tensor(self.flat.start)
+        try:
+            with torch.no_grad():
+                for first in range(0, len(X), self.most_rows):
+                    self.flat.outputs(w, self.flat.tensor(X[first : first + self.most_rows]))
+        except Exception as error:  # whatever a user's module raises
+            raise InputError(
+                f"Expected rows that the module of {owner} can read, got some that it cannot: {first_line(error)}."
+            ) from error
+
+    @cached_property
+    def looks_up(self) -> bool:
+        """Whether the module looks up rows of a table by numbers among the features."""
+        return any(
+            isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) for part in self.flat.template.modules()
+        )
 
     def check_training(self, rows: int, owner: str) -> None:
         """Refuse a module that cannot be trained on so few rows, as batch normalisation cannot on one."""
@@ -197,39 +210,52 @@ class ScoredModule:
         except Exception as error:
             raise InputError(
                 f"Expected a module that can be trained on {rows} row{'s' if rows > 1 else ''} in {owner}, as a step "
-                f"at the smallest node is, got: {_first_line(error)}"
+                f"at the smallest node is, got: {first_line(error)}"
             ) from error
         self._memory["trained on"].add(rows)
 
     def _is_by_row(self, mode: Mode) -> bool:
-        X = self._rows_to_try
-        return _close(self._tried(X, mode)[0][:-1], self._tried(X[:-1], mode)[0])
+        """Whether the loss of a row depends on no other, at parameters where nothing is zero by chance."""
+        X, first = np.unique(self.X, axis=0, return_index=True)
+        if len(X) < 2:
+            return False
+        rows = self.flat.tensor(X)
+        labels = self.flat.tensor(self.y[first]) if len(self.y) else None
+        whole, part = self._row_scores(rows, labels, mode), self._row_scores(rows[:-1], labels, mode)
+        return _close(whole[: len(part)], part)
+
+    def _row_scores(self, X: Any, y: Any, mode: Mode) -> Any:
+        said, _ = self._tried(X, mode)
+        return said if y is None else self.loss.of_rows(said, y[: len(X)])
 
     def _renews(self, mode: Mode) -> bool:
         if mode == "evaluation" or not self.flat.has_buffers:
             return False
-        before = self.flat.tensor(self.flat.start)[self.flat.trained :]
+        before = self.flat.tensor(self._moved_start)[self.flat.trained :]
         return not torch.equal(before, self._tried(self._rows_to_try, mode)[1])
 
-    def _spares_rows(self, mode: Mode) -> bool:
-        X = self._rows_to_try
-        self._tried(X, mode)
-        return bool(torch.equal(X, self._rows_to_try))
+    @property
+    def _moved_start(self) -> Floats:
+        """Parameters near the start of which none is zero; the buffers are those of the start."""
+        noise = np.random.default_rng(0).normal(size=self.flat.trained)
+        out = self.flat.start.copy()
+        out[: self.flat.trained] += 0.1 * noise
+        return out
 
     @property
     def _rows_to_try(self) -> Any:
         return self.flat.tensor(np.resize(self.X, (max(TRIAL_ROWS, len(self.X)), self.X.shape[1])))
 
     def _tried(self, X: Any, mode: Mode) -> tuple[Any, Any]:
-        """Output and buffers of the module as it was given."""
-        start = self.flat.tensor(self.flat.start)
+        """Output and buffers of the module, near where it starts."""
+        start = self.flat.tensor(self._moved_start)
         with torch.no_grad(), drawing_from(0):
             return self.flat.outputs_and_buffers(start[: self.flat.trained], start[self.flat.trained :], X, mode)
 
     def _why_apart(self, mode: Mode) -> str | None:
         """Why torch cannot map the module over nodes; None if it can."""
         X, y = (self.flat.tensor(np.stack([values, values[::-1]])) for values in (self.X, self.y))
-        trained, buffers = self._parts(self.flat.tensor(np.stack([self.flat.start, self.flat.redrawn(1)])))
+        trained, buffers = self._parts(self.flat.tensor(np.stack([self.flat.start, self._moved_start])))
         tensors = trained.detach().requires_grad_(), buffers, X, y, torch.ones_like(X[..., 0])
         score = partial(self._score, mode)
         try:
@@ -238,15 +264,13 @@ class ScoredModule:
                 together[0].sum().backward()
                 apart = self._one_by_one(score, None, *tensors)
         except Exception as error:  # whatever vmap cannot map
-            return _first_line(error)
+            return first_line(error)
         same = all(_close(one, other) for one, other in zip(together, apart, strict=True))
         return None if same else "it gives other values for several nodes at once"
 
 
 def _close(one: Any, other: Any) -> bool:
+    """Whether two tensors are equal up to rounding, beside the size of what is in them."""
     tolerance = 1e-9 if one.dtype == torch.float64 else 1e-4
-    return bool(torch.allclose(one, other, rtol=tolerance, atol=tolerance, equal_nan=True))
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    size = float(other.detach().abs().max()) if other.numel() else 0.0
+    return bool(torch.allclose(one, other, rtol=tolerance, atol=tolerance * size, equal_nan=True))

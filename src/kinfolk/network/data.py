@@ -60,7 +60,8 @@ class Data:
                 f"Expected a label and a node from 0 to {node_count - 1} for every row, got {len(X)} rows, {len(y)} "
                 f"labels and {len(node)} nodes."
             )
-        return cls._sorted(as_floats(X, "the features", 2), as_floats(y, "the target", 1, 2), node, node_count)
+        labels = _one_column(as_floats(y, "the target", 1, 2))
+        return cls._sorted(as_floats(X, "the features", 2), labels, node, node_count)
 
     @classmethod
     def _sorted(cls, X: Floats, y: Floats, node: Ints, node_count: int) -> Data:
@@ -149,11 +150,16 @@ def starts_of(starts: Ints, nodes: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(starts[nodes + 1] - starts[nodes])]).astype(np.int64)
 
 
+def _one_column(y: Floats) -> Floats:
+    """Labels of shape (rows,) where there is one of a row."""
+    return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+
+
 def _as_block(node: Hashable, block: tuple[Any, Any] | None) -> tuple[Floats, Floats]:
     if block is None:
         return np.empty((0, 0)), np.empty(0)
     X = as_floats(block[0], f"the features of node {node!r}", 2)
-    y = as_floats(block[1], f"the target of node {node!r}", 1, 2)
+    y = _one_column(as_floats(block[1], f"the target of node {node!r}", 1, 2))
     if len(X) != len(y):
         raise InputError(f"Expected as many labels as samples at node {node!r}, got {len(y)} for {len(X)}.")
     return X, y

@@ -66,7 +66,9 @@ def mixing_weights(site: Site, mixing: Any) -> Floats:
         larger = np.maximum(site.degrees[site.head], site.degrees[site.tail]).astype(np.float64)
         return _rule(mixing)(Ends(site.weights, larger, site.extremes))
     everyone = np.concatenate([site.nodes, site.outside])
-    matrix = scipy.sparse.csr_array(mixing)
+    matrix = mixing if scipy.sparse.issparse(mixing) else np.asarray(mixing)
+    if scipy.sparse.issparse(mixing):
+        matrix = _as_matrix(mixing)
     return np.asarray(matrix[everyone[site.head], everyone[site.tail]], dtype=np.float64).reshape(-1)
 
 
@@ -75,7 +77,7 @@ def check_mixing(mixing: Any, graph: Graph) -> None:
     if isinstance(mixing, str):
         _rule(mixing)
         return
-    matrix = scipy.sparse.csr_array(np.atleast_2d(mixing) if not scipy.sparse.issparse(mixing) else mixing)
+    matrix = _as_matrix(mixing)
     if matrix.shape != (graph.node_count, graph.node_count) or not np.isfinite(matrix.data).all():
         raise InputError(
             f"Expected a mixing matrix of finite numbers for {graph.node_count} nodes, got shape {matrix.shape}."
@@ -92,10 +94,19 @@ def check_mixing(mixing: Any, graph: Graph) -> None:
         worst = int(abs(sums - 1.0).argmax())
         raise InputError(
             "Expected a doubly stochastic mixing matrix (no entry < 0, every row and column sums to 1), got a row of "
-            f"{graph.names[worst]!r} that sums to {sums[worst]:g} and a smallest entry of {matrix.data.min():g}: "
+            f"{graph.names[worst]!r} that sums to {sums[worst]:g} and a smallest entry of {matrix.min():g}: "
             "kinfolk.graphs.mixing_matrix makes one."
         )
     _check_edges(matrix, graph)
+
+
+def _as_matrix(mixing: Any) -> scipy.sparse.csr_array:
+    if mixing is None:
+        raise _no_mixing(mixing)
+    try:
+        return scipy.sparse.csr_array(mixing if scipy.sparse.issparse(mixing) else np.atleast_2d(mixing), dtype=float)
+    except (TypeError, ValueError) as error:
+        raise _no_mixing(mixing) from error
 
 
 def _check_edges(matrix: scipy.sparse.csr_array, graph: Graph) -> None:
@@ -112,6 +123,10 @@ def _check_edges(matrix: scipy.sparse.csr_array, graph: Graph) -> None:
 
 def _rule(name: str) -> Callable[[Ends], Floats]:
     if name not in RULES:
-        known = ", ".join(map(repr, RULES))
-        raise InputError(f"The 'mixing' parameter of DFL must be one of {known}, or a matrix. Got {name!r} instead.")
+        raise _no_mixing(name)
     return RULES[name]
+
+
+def _no_mixing(given: Any) -> InputError:
+    known = ", ".join(map(repr, RULES))
+    return InputError(f"Expected {known}, or a matrix of numbers, for mixing, got {given!r}.")

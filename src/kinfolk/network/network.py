@@ -114,7 +114,10 @@ class Network(Problem):
         (array([[2.], [3.]]), array([2. , 2.5]))
         """
         masked = [test] if isinstance(test, str) else []
-        targets = [] if target is None else [target] if isinstance(target, str) else list(target)
+        several = isinstance(target, list | tuple)
+        targets = [] if target is None else list(target) if several else [target]
+        if several and not targets:
+            raise InputError("Expected the name of a target column, or several, got an empty list: None for no target.")
         leaked = [name for name in targets if name in (features or ())]
         if leaked:
             raise InputError(f"Expected features without the target, got {leaked[0]!r} among them: leave it out.")
@@ -127,8 +130,7 @@ class Network(Problem):
         X = as_floats(frame[list(features)], "the feature columns", 2)
         y = np.zeros(len(X))
         if target is not None:
-            columns = target if isinstance(target, str) else targets
-            y = as_floats(frame[columns], f"the target column {target!r}", 1 if isinstance(target, str) else 2)
+            y = as_floats(frame[targets if several else target], f"the target column {target!r}", 2 if several else 1)
         held_out = _as_mask(frame[test] if isinstance(test, str) else test, len(frame))
         data, tested = (
             Data.from_rows(X[rows], y[rows], owner[rows], graph.node_count) for rows in (~held_out, held_out)

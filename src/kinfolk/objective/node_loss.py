@@ -72,8 +72,8 @@ class NodeLoss(ABC):
     def models(self, w: Floats) -> ParametricModels:
         """The models with parameters w (nodes, parameters)."""
 
-    def check_training(self, data: Data, batch: int | None) -> None:
-        """Refuse samples so few that a local step cannot be made; by default there are none such."""
+    def check_training(self, data: Data, rows: int) -> None:
+        """Refuse so few samples that a model cannot be trained on them; by default one is enough."""
         return None
 
     @property

@@ -17,7 +17,7 @@ torch is imported when it is first needed: ``pip install "kinfolk[torch]"``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from kinfolk.modules.flat import FlatModule, Mode
     from kinfolk.modules.row_losses import RowLoss
     from kinfolk.modules.scored import ScoredModule
-    from kinfolk.modules.stacks import Stack
 
 PROBES = 8  # random directions along which curvature is measured
 PROBE_LENGTH = 1e-3
@@ -99,14 +98,19 @@ class TorchLoss(NodeLoss):
     most_curvature: ClassVar[float] = np.inf
 
     def flat(self, feature_count: int) -> FlatModule:
-        """The module, with its parameters and buffers as one vector."""
-        key = feature_count if self._is_lazy else 0  # a lazy one learns its sizes from the rows
+        """The module as it is now, with its parameters and buffers as one vector."""
+        flat = layer("flat", "TorchLoss")
+        key = (feature_count if self._is_lazy else 0, _version(self.module))  # a lazy one learns its sizes from rows
         if key not in self._flats:
             module = self._sized(feature_count) if self._is_lazy else self.module
-            flat = layer("flat", "TorchLoss")
-            self._flats[key] = flat.FlatModule.of(module, self.precision, self.device, self.side)
+            made = flat.FlatModule.of(module, self.precision, self.device, self.side)
             flat.check_momentum(module)
+            self._flats[key] = made
         return self._flats[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The settings alone: what was tried on rows, and rows, stay here."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def _sized(self, feature_count: int) -> Any:
         flat = layer("flat", "TorchLoss")
@@ -123,7 +127,7 @@ class TorchLoss(NodeLoss):
         return out
 
     @cached_property
-    def _flats(self) -> dict[int, FlatModule]:
+    def _flats(self) -> dict[Any, FlatModule]:
         return {}
 
     @property
@@ -153,27 +157,26 @@ class TorchLoss(NodeLoss):
     def _scored_on(self, data: Data) -> ScoredModule:
         return self.scored(self.flat(data.feature_count), data.X, data.y)
 
-    def scored(self, flat: FlatModule, X: Floats, y: Floats) -> ScoredModule:
-        """The module and its loss. It is tried on the first rows with labels that it sees, then on no others."""
-        known = self._scored.get(flat.size)
-        if known is not None and (len(known.y) or not len(y)):
-            return known
-        if not len(X):
-            X = np.zeros((1, X.shape[1]))
-        tried = np.unique(np.linspace(0, len(X) - 1, TRIED_ROWS).astype(np.int64))
-        made: ScoredModule = layer("scored", "TorchLoss").ScoredModule(
-            flat, self.row_loss, X[tried], y[tried] if len(y) else np.zeros((0, 0))
-        )
-        self._scored[flat.size] = made
-        return made
+    def scored(self, flat: FlatModule, X: Floats, y: Floats | None) -> ScoredModule:
+        """The module and its loss; tried on the first rows that it sees, once for every kind of labels."""
+        key = id(flat), None if y is None else y.shape[1:]
+        if key not in self._scored:
+            tried = np.unique(np.linspace(0, max(len(X) - 1, 0), TRIED_ROWS).astype(np.int64))
+            rows = X[tried] if len(X) else np.zeros((1, X.shape[1]))
+            labels = np.zeros((0, 0)) if y is None or not len(y) else y[tried]
+            made: ScoredModule = layer("scored", "TorchLoss").ScoredModule(flat, self.row_loss, rows, labels)
+            if y is not None and not len(y):
+                return made
+            self._scored[key] = made
+        return self._scored[key]
 
     @cached_property
-    def _scored(self) -> dict[int, ScoredModule]:
+    def _scored(self) -> dict[Any, ScoredModule]:
         return {}
 
     def models(self, w: Floats) -> ModuleModels:
         """The modules with vectors w (nodes, size)."""
-        known = [self.flat(0)] if not self._is_lazy else self._flats.values()
+        known = [self.flat(0)] if not self._is_lazy else [*self._flats.values()][::-1]
         for flat in known:
             if flat.size == w.shape[1]:
                 return ModuleModels(w, self, flat)
@@ -186,13 +189,13 @@ class TorchLoss(NodeLoss):
             return
         if self.side >= data.feature_count:
             raise InputError(f"Expected fewer than {data.feature_count} features on the side, got side={self.side}.")
-        self.row_loss.check(self._scored_on(data).check_output("TorchLoss"), data.y, "TorchLoss")
+        scored = self._scored_on(data)
+        self.row_loss.check(scored.check_output("TorchLoss"), data.y, "TorchLoss")
+        scored.check_rows(data.X, "TorchLoss")
 
-    def check_training(self, data: Data, batch: int | None) -> None:
+    def check_training(self, data: Data, rows: int) -> None:
         """Refuse rows so few that the module cannot be trained on them."""
-        sizes = data.sizes[data.sizes > 0]
-        if len(sizes):
-            self._scored_on(data).check_training(int(min(sizes.min(), batch or sizes.min())), "TorchLoss")
+        self._scored_on(data).check_training(rows, "TorchLoss")
 
     def descended(self, slopes: Callable[[Floats], Slopes], start: Floats, steps: int, trained: int) -> Floats:
         """Where some steps of a new optimiser lead from ``start`` (nodes, size), down a slope at every node."""
@@ -225,7 +228,14 @@ class TorchLoss(NodeLoss):
 
     def redrawn(self, rng: np.random.Generator, feature_count: int) -> Floats:
         """Parameters drawn anew, each layer as it draws its own."""
-        return self.flat(feature_count).redrawn(int(rng.integers(2**62)))
+        flat = self.flat(feature_count)
+        drawn = flat.redrawn(int(rng.integers(2**62)))
+        if np.array_equal(drawn, flat.start):
+            raise InputError(
+                "Expected layers that draw their parameters (reset_parameters) for Redrawn(), got none: start with "
+                "Uniform(low, high), OneOf(values) or Given(centres)."
+            )
+        return drawn
 
 
 class Rows(NamedTuple):
@@ -235,6 +245,11 @@ class Rows(NamedTuple):
     X: Any  # (nodes, rows, features)
     y: Any  # (nodes, rows) or (nodes, rows, outputs)
     weight: Any  # (nodes, rows) c_i, and zero where a row only fills up
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was written to them: a module may overwrite its rows, as a ReLU in place does."""
+        return all(tensor._version == 0 for tensor in (self.X, self.y, self.weight))
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,24 +367,17 @@ class ModuleLosses(LocalLosses):
     def _rows(self, mode: Mode) -> Iterator[Rows]:
         """All rows in stacks. A single stack is kept, as every step needs it; several are too large to be kept."""
         by_row = self.scored.traits(mode).by_row
-        if by_row in self._stacked:
-            yield self._stacked[by_row]
+        kept = self._stacked.get(by_row)
+        if kept is not None and kept.is_whole:
+            yield kept
             return
-        stacks = self.scored.stacks(self.starts, mode)
+        tensor, stacks = self.scored.flat.tensor, self.scored.stacks(self.starts, mode)
         for stack in stacks:
-            rows = self._as_tensors(stack)
+            weight = self.scale[stack.rows] * stack.counted
+            rows = Rows(stack.nodes, tensor(self.X[stack.rows]), tensor(self.y[stack.rows]), tensor(weight))
             if len(stacks) == 1:
                 self._stacked[by_row] = rows
             yield rows
-
-    def _as_tensors(self, stack: Stack) -> Rows:
-        """The rows of a stack; without a copy where it holds all of them in their order."""
-        shared, shape = self.scored.flat.shared, stack.rows.shape
-        if stack.rows.size == len(self.X) and stack.counted.all() and (np.diff(stack.nodes) > 0).all():
-            whole = (values.reshape(*shape, *values.shape[1:]) for values in (self.X, self.y, self.scale))
-            return Rows(stack.nodes, *map(shared, whole))
-        weight = self.scale[stack.rows] * stack.counted
-        return Rows(stack.nodes, shared(self.X[stack.rows]), shared(self.y[stack.rows]), shared(weight))
 
     @cached_property
     def _stacked(self) -> dict[bool, Rows]:
@@ -476,7 +484,9 @@ class ModuleModels:
         order = np.argsort(node, kind="stable")
         nodes, sizes = np.unique(node, return_counts=True)
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        scored, parts = self.loss.scored(self.flat, X, np.zeros(0)), []
+        scored, parts = self.loss.scored(self.flat, X, None), []
+        if scored.looks_up:
+            scored.check_rows(X, "TorchLoss")
         with layer("flat", "TorchLoss").torch.no_grad():
             for stack in scored.stacks(starts, "evaluation"):
                 w, rows = self.flat.tensor(self.w[nodes[stack.nodes]]), self.flat.tensor(X[order[stack.rows]])
@@ -503,3 +513,9 @@ class ModuleModels:
 def _numbers(tensor: Any) -> Floats:
     """A tensor as an array of 64-bit numbers."""
     return np.asarray(tensor.detach().cpu().numpy(), dtype=np.float64)
+
+
+def _version(module: Any) -> Any:
+    """What changes when somebody trains or loads the module."""
+    values = [*module.parameters(), *module.buffers()] if hasattr(module, "parameters") else []
+    return tuple((id(value), value._version, value.requires_grad) for value in values)
