@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kinfolk.modules.flat import FlatModule, Mode
     from kinfolk.modules.row_losses import RowLoss
     from kinfolk.modules.scored import ScoredModule
+    from kinfolk.modules.stacks import Stack
 
 PROBES = 8  # random directions along which curvature is measured
 PROBE_LENGTH = 1e-3
@@ -371,13 +372,21 @@ class ModuleLosses(LocalLosses):
         if kept is not None and kept.is_whole:
             yield kept
             return
-        tensor, stacks = self.scored.flat.tensor, self.scored.stacks(self.starts, mode)
+        stacks = self.scored.stacks(self.starts, mode)
         for stack in stacks:
-            weight = self.scale[stack.rows] * stack.counted
-            rows = Rows(stack.nodes, tensor(self.X[stack.rows]), tensor(self.y[stack.rows]), tensor(weight))
+            rows = self._as_tensors(stack)
             if len(stacks) == 1:
                 self._stacked[by_row] = rows
             yield rows
+
+    def _as_tensors(self, stack: Stack) -> Rows:
+        """Copies of the rows of a stack; quick where it holds all of them in their order, as that of a batch does."""
+        tensor, shape = self.scored.flat.tensor, stack.rows.shape
+        if stack.rows.size == len(self.X) and stack.counted.all() and (stack.nodes[1:] > stack.nodes[:-1]).all():
+            whole = (tensor(values.reshape(*shape, *values.shape[1:])) for values in (self.X, self.y, self.scale))
+            return Rows(stack.nodes, *whole)
+        weight = self.scale[stack.rows] * stack.counted
+        return Rows(stack.nodes, tensor(self.X[stack.rows]), tensor(self.y[stack.rows]), tensor(weight))
 
     @cached_property
     def _stacked(self) -> dict[bool, Rows]:
