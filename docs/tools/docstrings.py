@@ -1,17 +1,20 @@
 """Docstrings on the site: the short form that the code uses, as mkdocstrings and Markdown understand it.
 
-In the code a parameter is one line, ``lam : λ. Zero leaves every node alone.``; its type stands in the signature.
+In the code a parameter is often one line, ``lam : λ. Zero leaves every node alone.``; its type stands in the signature.
+Where a type stands after the colon and the description below it, as numpydoc has it, nothing is changed.
 Examples follow without a heading, and formulas are indented.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
 from griffe import Extension
 
 PARAMETER = re.compile(r"^(\w[\w, ]*?) : (.*)$")
+TYPE = re.compile(r"(\{.*\}|[\w.]+( or [\w.]+)?)(, [\w., ()]*)?(?<!\.)$")  # such as "int, optional"; no sentence
 
 
 class Docstrings(Extension):
@@ -33,9 +36,10 @@ def described(text: str) -> str:
     head, rule, tail = text.partition("Parameters\n----------\n")
     lines = []
     entries, _, rest = tail.partition("\n\n")
-    for line in entries.splitlines():
+    for line, following in itertools.pairwise([*entries.splitlines(), ""]):
         found = PARAMETER.match(line)
-        lines += [line] if found is None else [found[1], f"    {found[2]}"]
+        typed = found is not None and TYPE.match(found[2]) and following.startswith("    ")
+        lines += [line] if found is None or typed else [found[1], f"    {found[2]}"]
     after = f"\n\nExamples\n--------\n{rest}" if rest.strip() else ""
     return fenced(head) + rule + "\n".join(lines) + after
 

@@ -56,19 +56,19 @@ class State(NamedTuple):
 class DFL(LocalWork[State]):
     """One model for all without a coordinator; neighbours mix their models after every ``local_steps`` steps.
 
+    ``loss``, ``local_steps``, ``local_epochs``, ``batch``, ``step_size`` and ``optimiser`` set the local work, as in
+    ``LocalWork``. A step size must be given for linear models, as nobody knows the curvature of all losses, and it must
+    be the same at all nodes. With tracking another optimiser is refused. The history has the ``consensus`` distance Σ
+    ‖θ_i − θ̄‖² / n and the ``stationarity`` ‖Σ_i ∇L_i(θ̄) / n‖², with θ̄ the mean over a node's component, where the
+    engine sees all nodes.
+
     Parameters
     ----------
-    loss, local_steps, local_epochs, batch, step_size, optimiser
-        The local work, see ``LocalWork``. A step size must be given for linear models, as nobody knows the curvature of
-        all losses, and it must be the same at all nodes. With tracking another optimiser is refused.
     tracking : bool
         False for DFL-SGD, True for DFL-GT.
     mixing : str or matrix
         W: ``"metropolis-hastings"``, ``"maximum degree"``, ``"laplacian"``, or a symmetric doubly stochastic matrix
         (nodes, nodes) along the edges of the graph.
-
-    The history has the ``consensus`` distance Σ ‖θ_i − θ̄‖² / n and the ``stationarity`` ‖Σ_i ∇L_i(θ̄) / n‖², with θ̄
-    the mean over a node's component, where the engine sees all nodes.
 
     >>> from kinfolk import Network, fit, graphs
     >>> network = Network(graphs.chain(3), [([[1.0]], [1.0]), ([[2.0]], [3.0]), ([[1.0]], [0.0])])

@@ -48,11 +48,12 @@ class Memory(NamedTuple):
 class FedAvg(ModelsOrGradients[State, Memory]):
     """One model for all, or for every cluster, by averaging models or gradients.
 
+    ``loss``, ``local_steps``, ``local_epochs``, ``batch``, ``step_size`` and ``optimiser`` set the local work, as in
+    ``LocalWork``. Without a step size linear models take 1 / (largest curvature of any F_i), which is safe whoever
+    takes part.
+
     Parameters
     ----------
-    loss, local_steps, local_epochs, batch, step_size, optimiser
-        The local work, see ``LocalWork``. Without a step size linear models take 1 / (largest curvature of any F_i),
-        which is safe whoever takes part.
     average : {"models", "gradients"}
         What nodes send.
     clusters : tuple of int, optional

@@ -28,10 +28,10 @@ from kinfolk.typing import Floats
 class FedProx(FedAvg):
     """One model for all, or for every cluster; local steps are pulled back to it.
 
+    Everything else is set as in ``FedAvg``. The safe step size of linear models counts µ as curvature.
+
     Parameters
     ----------
-    loss, local_steps, local_epochs, batch, step_size, optimiser, clusters
-        As in ``FedAvg``. The safe step size of linear models counts µ as curvature.
     mu : float
         µ, how strongly. On F_i, the mean loss of a node.
 

@@ -134,10 +134,11 @@ class Memory(NamedTuple):
 class FeSEM(Averaging[State, Memory]):
     """One model for each of ``model_count`` clusters, which are found by comparing the models of nodes.
 
+    ``loss``, ``local_steps``, ``local_epochs``, ``batch``, ``step_size`` and ``optimiser`` set the local work, as in
+    ``LocalWork``.
+
     Parameters
     ----------
-    loss, local_steps, local_epochs, batch, step_size, optimiser
-        The local work, see ``LocalWork``.
     model_count : int
         K, which the method has to be told.
     lam : float

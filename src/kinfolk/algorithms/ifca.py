@@ -110,9 +110,10 @@ class Memory(NamedTuple):
 class IFCA(ModelsOrGradients[State, Memory]):
     """One model for each of ``model_count`` clusters, which the nodes find by picking the model that fits best.
 
+    Everything else is set as in ``FedAvg``.
+
     Parameters
     ----------
-    loss, local_steps, local_epochs, batch, step_size, optimiser, average : as in ``FedAvg``.
     model_count : K, which the method has to be told.
     initial : where models start: ``Uniform(low, high)``, ``OneOf(values)``, ``Given(centres)`` or, for modules,
         ``Redrawn()``. What comes out depends on it, so there is no default.

@@ -61,17 +61,16 @@ class Step(NamedTuple):
 class Plan(NamedTuple):
     """The batches of a round, node by node: ``passes`` batches make a pass, which takes ``taken`` rows."""
 
-    sizes: Ints  # (nodes,) number of rows
     steps: Ints  # (nodes,) number of batches
     passes: Ints  # (nodes,) batches in a pass
     taken: Ints  # (nodes,) rows of a pass
 
     def draw(self, keys: Any, starts: Ints) -> Drawn:
         """The rows of all batches."""
-        ends = np.concatenate([[0], np.cumsum(self._before(self.steps))]).astype(np.int64)
+        ends = np.concatenate([[0], np.cumsum(self.before(self.steps))]).astype(np.int64)
         return Drawn(self, ends, kernels.draw_batches(keys, starts, ends, self.passes, self.taken))
 
-    def _before(self, step: Any) -> Ints:
+    def before(self, step: Any) -> Ints:
         """How many rows the batches before some step have, at every node."""
         whole, place = np.divmod(np.minimum(step, self.steps), self.passes)
         return whole * self.taken + place * self.taken // self.passes
@@ -86,8 +85,8 @@ class Drawn(NamedTuple):
 
     def batch(self, step: int) -> tuple[Ints, Ints]:
         """The rows of all nodes in a step, and where those of a node start."""
-        first = self.plan._before(step)
-        counts = self.plan._before(step + 1) - first
+        first = self.plan.before(step)
+        counts = self.plan.before(step + 1) - first
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         places = np.repeat(self.ends[:-1] + first - starts[:-1], counts) + np.arange(starts[-1])
         return self.rows[places], starts
@@ -220,13 +219,13 @@ class LocalWork(ParametricAlgorithm[S]):
         sizes = np.diff(losses.starts)
         if self.batch is None:
             steps = np.full(len(sizes), self.local_epochs or self.local_steps)
-            return Plan(sizes, steps, np.ones_like(sizes), sizes)
+            return Plan(steps, np.ones_like(sizes), sizes)
         if self.local_epochs is not None:
             passes = np.maximum(-(-sizes // self.batch), 1)
-            return Plan(sizes, np.where(sizes > 0, self.local_epochs * passes, 0), passes, sizes)
+            return Plan(np.where(sizes > 0, self.local_epochs * passes, 0), passes, sizes)
         own = np.minimum(self.batch, sizes)
         passes = np.maximum(sizes // np.maximum(own, 1), 1)
-        return Plan(sizes, np.full(len(sizes), self.local_steps), passes, passes * own)
+        return Plan(np.full(len(sizes), self.local_steps), passes, passes * own)
 
     def smallest_batch(self, sizes: Ints) -> int:
         """The fewest rows of a step at any node."""

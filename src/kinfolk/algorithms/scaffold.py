@@ -55,12 +55,13 @@ class Memory(NamedTuple):
 class SCAFFOLD(Averaging[State, Memory]):
     """One model for all by corrected local steps; exact with a constant step, however few take part.
 
+    ``loss``, ``local_steps``, ``local_epochs``, ``batch``, ``step_size`` and ``optimiser`` set the local work, as in
+    ``LocalWork``. (2) reads the mean gradient off the way that was made, which only plain descent allows: another
+    optimiser is refused. Without a step size linear models take a quarter of 1 / (largest curvature of any F_i), over
+    the number of local steps.
+
     Parameters
     ----------
-    loss, local_steps, local_epochs, batch, step_size, optimiser
-        The local work, see ``LocalWork``. (2) reads the mean gradient off the way that was made, which only plain
-        descent allows: another optimiser is refused. Without a step size linear models take a quarter of 1 / (largest
-        curvature of any F_i), over the number of local steps.
     server_step : float
         η.
 
