@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -123,7 +124,7 @@ def cluster_sums(rows: Floats, cluster: Ints, count: int) -> Floats:
     >>> cluster_sums(np.array([1.0, 2.0, 4.0]), np.array([0, 1, 0]), 2)
     array([5., 2.])
     """
-    flat = np.ascontiguousarray(rows, dtype=np.float64).reshape(len(rows), -1)
+    flat = np.ascontiguousarray(rows, dtype=np.float64).reshape(len(rows), math.prod(rows.shape[1:]))
     sums = kernels.group_sums(flat, np.asarray(cluster, dtype=np.int64), count)
     return np.asarray(sums.reshape(count, *rows.shape[1:]))
 
