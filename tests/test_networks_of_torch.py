@@ -315,7 +315,7 @@ def test_too_few_logits_get_a_sentence():
 
 
 def test_memory_that_is_no_array_cannot_be_kept():
-    with pytest.raises(InputError, match="whose memory is made of arrays, got LBFGS"):
+    with pytest.raises(InputError, match="whose memory is made of arrays, got 'LBFGS'"):
         fit(large_enough(), FedRelax(exact(optimiser="LBFGS", keep="optimiser")), rounds=1)
 
 
