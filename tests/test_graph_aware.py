@@ -474,11 +474,11 @@ def test_work_that_diverges_ends_the_run_with_the_last_good_state():
 
 
 def test_a_schedule_that_fails_later_keeps_the_rounds_made():
-    for schedule in ([0.01] * 6,):
-        run = fit(heterogeneous(), FedAvg(local_steps=2, step_size=schedule.__getitem__), rounds=10, **EXACT)
-        assert run.rounds == 3
-        assert "stopped before round 4: Expected a step size for step 6" in run.stopped
-        assert np.isfinite(run.models.w).all()
+    listed = [0.01] * 6
+    run = fit(heterogeneous(), FedAvg(local_steps=2, step_size=listed.__getitem__), rounds=10, **EXACT)
+    assert run.rounds == 3
+    assert "stopped before round 4: Expected a step size for step 6" in run.stopped
+    assert np.isfinite(run.models.w).all()
 
 
 def test_a_step_that_is_a_little_too_long_is_noticed_before_nothing_is_left():
@@ -490,7 +490,7 @@ def test_a_step_that_is_a_little_too_long_is_noticed_before_nothing_is_left():
 def test_nodes_without_data_are_not_moved_by_an_optimiser():
     network = difficult_network()
     adam = DFL(step_size=0.05, optimiser="AdamW", local_steps=3)
-    run = fit(network, adam, rounds=30, start=None, **EXACT)
+    run = fit(network, adam, rounds=30, **EXACT)
     isolated = np.flatnonzero((network.graph.degrees == 0) | ~network.informed)
     empty = isolated[network.data.sizes[isolated] == 0]
     assert len(empty)

@@ -66,9 +66,7 @@ def mixing_weights(site: Site, mixing: Any) -> Floats:
         larger = np.maximum(site.degrees[site.head], site.degrees[site.tail]).astype(np.float64)
         return _rule(mixing)(Ends(site.weights, larger, site.extremes))
     everyone = np.concatenate([site.nodes, site.outside])
-    matrix = mixing if scipy.sparse.issparse(mixing) else np.asarray(mixing)
-    if scipy.sparse.issparse(mixing):
-        matrix = _as_matrix(mixing)
+    matrix = _as_matrix(mixing) if scipy.sparse.issparse(mixing) else np.asarray(mixing)  # quick in every round
     return np.asarray(matrix[everyone[site.head], everyone[site.tail]], dtype=np.float64).reshape(-1)
 
 
