@@ -12,6 +12,7 @@ from kinfolk import (
     DFL,
     IFCA,
     SCAFFOLD,
+    BiGFL,
     Clustered,
     Decay,
     FedAvg,
@@ -35,6 +36,7 @@ from kinfolk import (
     Uniform,
     public,
 )
+from kinfolk.algorithms.bigfl import CosineEmbedding, FullMatrix, GraphEmbedding
 from kinfolk.testing import difficult_network
 
 
@@ -75,6 +77,17 @@ SHIPPED: dict[str, tuple[Callable[[], Network], Callable[[], Any]]] = {
     "DFL": (difficult_network, lambda: DFL(step_size=0.02, local_steps=3, batch=2, mixing="laplacian")),
     "DFL tracking": (difficult_network, lambda: DFL(step_size=Decay(0.05), tracking=True)),
     "DFL torch": (difficult_network, lambda: DFL(TorchLoss(small_module()), tracking=True, batch=2)),
+    "BiGFL": (difficult_network, lambda: BiGFL(batch=2, local_steps=2)),
+    "BiGFL learnt": (
+        difficult_network,
+        lambda: BiGFL(phi="learn", lower=GraphEmbedding(FullMatrix()), warm_up=3, phi_every=2, phi_steps=3),
+    ),
+    "BiGFL torch": (
+        difficult_network,
+        lambda: BiGFL(
+            TorchLoss(small_module()), phi="learn", upper=CosineEmbedding(2), warm_up=3, phi_every=4, phi_steps=2
+        ),
+    ),
     "FedGD": (difficult_network, FedGD),
     "IFCA": (difficult_network, lambda: IFCA(model_count=2, initial=Uniform(-1.0, 1.0), starts=2)),
     "PFedMe": (difficult_network, PFedMe),

@@ -11,6 +11,7 @@ from kinfolk import (
     DFL,
     IFCA,
     SCAFFOLD,
+    BiGFL,
     FedAvg,
     FedGD,
     FedProx,
@@ -33,6 +34,7 @@ from kinfolk import (
     graphs,
     testing,
 )
+from kinfolk.algorithms.bigfl import CosineEmbedding
 from kinfolk.checks import LearningError
 from kinfolk.engine.in_process import WorkersHere
 from kinfolk.engine.protocol import Coordinated, Messages, Missing, Outbox, PerNode, Reply, Sends, Sent, Turn
@@ -709,6 +711,8 @@ SHIPPED = [
     GTVMin(), GTVMin(coupling=SquaredNorm()), Local(), Pooled(), FedAvg(), FedAvg(average="gradients"), FedGD(),
     PFedMe(), IFCA(model_count=2, initial=Uniform(-1.0, 1.0), starts=2), FedRelax(LinearModel()),
     FedProx(), SCAFFOLD(), FeSEM(model_count=2), DFL(step_size=0.02), DFL(step_size=0.02, tracking=True),
+    BiGFL(), BiGFL(phi="learn", warm_up=2, phi_every=3),
+    BiGFL(phi="learn", warm_up=2, phi_every=3, upper=CosineEmbedding(2)),
 ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 from kinfolk import datasets as datasets
 from kinfolk import similarity as similarity
 from kinfolk import testing as testing
+from kinfolk.algorithms.bigfl.algorithm import BiGFL as BiGFL
 from kinfolk.algorithms.clustered import Clustered as Clustered
 from kinfolk.algorithms.clustered import Pooled as Pooled
 from kinfolk.algorithms.dfl import DFL as DFL

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 
+from kinfolk.checks import InputError
 from kinfolk.engine.fit import fit
 from kinfolk.engine.in_process import InProcess
 from kinfolk.engine.protocol import Algorithm, Coordinated, Engine, Inbox, axes_of
@@ -203,7 +204,8 @@ def check_algorithm(
     With everybody present, with half of the nodes, and with lost messages: the same answer and the same history on
     1 site, 7 sites and one site per node; the state of nodes that are away stays as it is; data are left alone, and so
     are states and the coordinator's memory, unless the algorithm says that it steps in place; 12 rounds are 5 rounds
-    and 7 more, and the run that was gone on from stays as it was; an edgeless network is legal.
+    and 7 more, and the run that was gone on from stays as it was; an edgeless network is legal, or
+    refused before any work.
 
     Parameters
     ----------
@@ -233,6 +235,10 @@ def check_algorithm(
     _check_absent(network, algorithm, engine)
     _check_resumed(network, algorithm, rounds, engine)
     alone = network.with_graph(edgeless(network.graph.node_count, network.names))
+    try:
+        algorithm.check(alone)
+    except InputError:
+        return
     _short_run(alone, algorithm, 2, 1.0, engine(1, 0.0))
 
 

@@ -19,6 +19,7 @@ from kinfolk.algorithms import (
     scaffold,
     torch_descent,
 )
+from kinfolk.algorithms.bigfl import adjoint, algorithm, lower, shapes, upper
 from kinfolk.algorithms.gtvmin import GTVMin, Inexact
 from kinfolk.checks import InputError
 from kinfolk.engine.fit import Tolerance
@@ -32,6 +33,9 @@ TYPES: tuple[type, ...] = (
     fedgd.FedGD, fedrelax.FedRelax, ifca.IFCA, ifca.Uniform, ifca.OneOf, ifca.Given, ifca.Redrawn, pfedme.PFedMe,
     torch_descent.TorchDescent, dfl.DFL, fedprox.FedProx, scaffold.SCAFFOLD, fesem.FeSEM, fesem.SquaredEuclidean,
     fesem.Manhattan, local_work.Decay,
+    algorithm.BiGFL, adjoint.Adjoint, lower.GraphEmbedding, lower.LaplacianCoupling, shapes.NumberPerLayer,
+    shapes.MatrixPerLayer, shapes.LowRank, shapes.FullMatrix, upper.HeldOutError, upper.CosineEmbedding,
+    upper.Regression,
     losses.Squared, losses.SquaredDistance, losses.Huber, losses.Logistic, losses.Poisson, losses.Absolute,
     losses.Quantile,
     couplings.EuclideanNorm, couplings.AbsoluteNorm, couplings.SquaredNorm, couplings.MaximumNorm, couplings.PNorm,

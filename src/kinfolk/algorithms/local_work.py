@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,20 @@ class Decay:
     def __call__(self, step: int) -> float:
         """The step size of a step."""
         return float(self.first / (step + 1) ** self.power)
+
+
+def size_of_step(given: StepSize, step: int) -> float:
+    """The size of a step, from a number or a function of the number of steps before it."""
+    if not callable(given):
+        return given
+    try:
+        found = float(given(step))
+    except Exception as error:  # whatever a user's function raises
+        what = first_line(error)
+        raise LearningError(f"Expected a step size for step {step} from {given!r}, got: {what}.") from error
+    if not 0 < found < np.inf:
+        raise LearningError(f"Expected step sizes > 0 from {given!r}, got {found:g} for step {step}.")
+    return found
 
 
 class Step(NamedTuple):
@@ -121,6 +135,8 @@ class LocalWork(ParametricAlgorithm[S]):
     batch: Annotated[int, AtLeast(1)] | None = None
     step_size: StepSize | None = None
     optimiser: Any = None
+
+    moves_without_data: ClassVar[bool] = False  # whether what is added to the gradient moves nodes without data, too
 
     @property
     def carries_statistics(self) -> bool:
@@ -200,19 +216,14 @@ class LocalWork(ParametricAlgorithm[S]):
         given = self._given_step_size
         if given is None:
             return safe
-        if not callable(given):
-            return given
-        before = max(0, (turn.round - 1) * (self.local_epochs or self.local_steps) + (0 if self.local_epochs else step))
-        try:
-            found = float(given(before))
-        except Exception as error:  # whatever a user's function raises
-            what = first_line(error)
-            raise LearningError(f"Expected a step size for step {before} from {given!r}, got: {what}.") from error
-        if not 0 < found < np.inf:
-            raise LearningError(f"Expected step sizes > 0 from {given!r}, got {found:g} for step {before}.")
-        return found
+        before = (turn.round - 1) * (self.local_epochs or self.local_steps) + (0 if self.local_epochs else step)
+        return size_of_step(given, max(0, before))
 
     # ------------------------------------------------------------------ (1)
+
+    def learnt_losses(self, site: Site, turn: Turn) -> LocalLosses:
+        """The local losses that the steps of a round go down: those of all rows."""
+        return site.local_losses(self.loss)
 
     def plan(self, losses: LocalLosses) -> Plan:
         """How many batches of which sizes every node takes in a round."""
@@ -222,7 +233,7 @@ class LocalWork(ParametricAlgorithm[S]):
             return Plan(steps, np.ones_like(sizes), sizes)
         if self.local_epochs is not None:
             passes = np.maximum(-(-sizes // self.batch), 1)
-            return Plan(np.where(sizes > 0, self.local_epochs * passes, 0), passes, sizes)
+            return Plan(self.local_epochs * passes, passes, sizes)
         own = np.minimum(self.batch, sizes)
         passes = np.maximum(sizes // np.maximum(own, 1), 1)
         return Plan(np.full(len(sizes), self.local_steps), passes, passes * own)
@@ -243,11 +254,13 @@ class LocalWork(ParametricAlgorithm[S]):
 
     def steps(self, site: Site, turn: Turn, safe: Floats | float) -> Iterator[Step]:
         """The steps of a round: their rows, who takes them, and how long they are."""
-        losses, keys = site.local_losses(self.loss), turn.keys(site.nodes, "batch")
+        losses, keys = self.learnt_losses(site, turn), turn.keys(site.nodes, "batch")
         plan = self.plan(losses)
         drawn = None if self.batch is None else plan.draw(keys, losses.starts)
         for k in range(int(plan.steps.max(initial=0))):
-            resting = (plan.steps <= k) | ~losses.has_data
+            resting = plan.steps <= k
+            if not self.moves_without_data:
+                resting |= ~losses.has_data
             on = losses.means if drawn is None else losses.means_on(*drawn.batch(k))
             yield Step(on, ~resting if resting.any() else None, keys + np.uint64(k), self.rate(turn, k, safe))
 

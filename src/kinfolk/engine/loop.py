@@ -218,9 +218,8 @@ class Loop:
 
 def _candidates(problem: Problem, algorithm: Algorithm[Any]) -> Ints:
     """Among whom a share is drawn: without data a node has nothing to tell a coordinator, but something to relay."""
-    sends = algorithm.sends(problem)
-    relays = sends is None or bool(sends.neighbours)
-    return np.arange(problem.graph.node_count) if relays else np.flatnonzero(problem.has_data)
+    everybody = algorithm.learns_along_edges(problem)
+    return np.arange(problem.graph.node_count) if everybody else np.flatnonzero(problem.has_data)
 
 
 def _diverged(row: Mapping[str, float]) -> str | None:

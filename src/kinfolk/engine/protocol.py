@@ -206,6 +206,18 @@ class Algorithm(ABC, Generic[S]):
         """What a user should know before trusting the answer."""
         return []
 
+    def findings(self, row: Mapping[str, float]) -> list[str]:
+        """What a user should know of how the run went, from the last row of its history."""
+        return []
+
+    def learns_along_edges(self, problem: Problem) -> bool:
+        """Whether a node learns from its neighbours: then nodes without data take part, too.
+
+        By default, whether neighbours send each other something.
+        """
+        sends = self.sends(problem)
+        return sends is None or bool(sends.neighbours)
+
     def exchanges(self, round_: int) -> int:
         """How many exchanges a round takes; ``turn.exchange`` counts them. The same nodes take part in all of them."""
         return 1

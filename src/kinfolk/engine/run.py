@@ -96,12 +96,13 @@ class Run:
     @property
     def notes(self) -> list[str]:
         """What a user should know before trusting the answer."""
-        problem, sends = self.problem, self.algorithm.sends(self.problem)
-        along_edges = sends is None or bool(sends.neighbours)
+        problem = self.problem
+        along_edges = self.algorithm.learns_along_edges(problem)
         notes: list[str] = problem.remarks() if along_edges else problem.scale_remarks()
         if self._snapshot is None:
             notes.append("The rows are elsewhere: this run has no models, no errors of rows and no sharp certificate.")
-        return [*notes, *self.algorithm.remarks(problem)]
+        last = {str(name): float(value) for name, value in self.history.iloc[-1].items()}
+        return [*notes, *self.algorithm.remarks(problem), *self.algorithm.findings(last)]
 
     @cached_property
     def certificate(self) -> Any:

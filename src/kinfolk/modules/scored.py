@@ -90,6 +90,32 @@ class ScoredModule:
         (product,) = torch.autograd.grad((gradient * v).sum(), trained, allow_unused=True)
         return torch.zeros_like(trained) if product is None else product
 
+    def gauss_newton(self, w: Any, X: Any, y: Any, weight: Any) -> Callable[[Any], Any]:
+        """Products with Jᵀ ℓ″ J, (nodes, trained), in evaluation: J v by differentiating Jᵀu, which is linear in u."""
+        trained, buffers = self._parts(w)
+        trained = trained.detach().requires_grad_()
+        outputs = self.outputs(torch.cat([trained, buffers], dim=1), X)
+        u = torch.zeros_like(outputs, requires_grad=True)
+        (pulled,) = torch.autograd.grad((outputs * u).sum(), trained, create_graph=True)  # Jᵀu
+        known = outputs.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(self._row_values(known, y, weight).sum(), known, create_graph=True)
+
+        def product(v: Any) -> Any:
+            if not slope.requires_grad:  # a loss that is linear in the outputs
+                return torch.zeros_like(v)
+            (turned,) = torch.autograd.grad((pulled * v).sum(), u, retain_graph=True)  # J v
+            (bent,) = torch.autograd.grad((slope * turned).sum(), known, retain_graph=True)  # ℓ″ J v
+            (out,) = torch.autograd.grad((outputs * bent).sum(), trained, retain_graph=True)
+            return out
+
+        return product
+
+    def _row_values(self, outputs: Any, y: Any, weight: Any) -> Any:
+        """(nodes, rows) weighted losses of known outputs."""
+        return self._map(
+            lambda said, label, each: each * self.loss.of_rows(said, label), "evaluation", None, outputs, y, weight
+        )
+
     def _parts(self, w: Any) -> tuple[Any, Any]:
         """What is trained, and the buffers."""
         return w[:, : self.flat.trained], w[:, self.flat.trained :]

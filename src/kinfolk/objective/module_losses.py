@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -113,6 +113,25 @@ class ModuleLosses(LocalLosses):
             product = self.scored.hessian_product(self._of(w, rows), along, rows.X, rows.y, rows.weight)
             out[rows.nodes, : self.trained] += _numbers(product)
         return out
+
+    def gauss_newton(self, w: Floats) -> Callable[[Floats], Floats]:
+        """Products with Σ Jᵀ ℓ″ J, J the derivative of the outputs; zero for buffers.
+
+        Outputs are computed once, for all products.
+        """
+        stacks = [
+            (rows.nodes, self.scored.gauss_newton(self._of(w, rows), rows.X, rows.y, rows.weight))
+            for rows in self._rows("evaluation")
+        ]
+        tensor = self.scored.flat.tensor
+
+        def product(v: Floats) -> Floats:
+            out = self.ridge[:, None] * self._penalised * v
+            for nodes, turned in stacks:
+                out[nodes, : self.trained] += _numbers(turned(tensor(v[nodes, : self.trained])))
+            return out
+
+        return product
 
     def training_slopes(self, w: Floats, keys: Any = None) -> Slopes:
         """∇L_i(w_i) as in training, and w with the buffers that the forward pass leaves.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -59,6 +60,10 @@ class NodeLoss(ABC):
     def trained(self, feature_count: int) -> int:
         """How many of them local steps move; running statistics follow them."""
         return self.width(feature_count)
+
+    def layout(self, feature_count: int) -> dict[str, tuple[int, ...]]:
+        """The shapes of the parts of what is trained, in their order; one row for linear models."""
+        return {"w": (1, self.width(feature_count))}
 
     @abstractmethod
     def bind(self, data: Data) -> LocalLosses:
@@ -158,6 +163,10 @@ class LocalLosses(ABC):
     @abstractmethod
     def hessian_product(self, w: Floats, v: Floats) -> Floats:
         """∇²L_i(w_i) v_i."""
+
+    def gauss_newton(self, w: Floats) -> Callable[[Floats], Floats]:
+        """Products v ↦ B_i v with a B_i ⪰ 0 near ∇²L_i(w_i): the model is taken as linear around w_i."""
+        return lambda v: self.hessian_product(w, v)
 
     @abstractmethod
     def means_on(self, rows: Ints, starts: Ints) -> LocalLosses:

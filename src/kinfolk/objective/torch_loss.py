@@ -143,6 +143,11 @@ class TorchLoss(NodeLoss):
         """How many numbers of it are trained; buffers follow them."""
         return self.flat(feature_count).trained
 
+    def layout(self, feature_count: int) -> dict[str, tuple[int, ...]]:
+        """The shapes of the parameters that are trained, by name."""
+        flat = self.flat(feature_count)
+        return {name: shape for name, shape in flat.shapes.items() if name not in flat.buffer_names}
+
     def start(self, feature_count: int) -> Floats:
         """The parameters and buffers that the module has."""
         return self.flat(feature_count).start.copy()

@@ -1,0 +1,23 @@
+"""BiG-FL: models near an embedding of their neighbours, and the embedding learnt, in two levels."""
+
+from kinfolk.algorithms.bigfl.adjoint import Adjoint
+from kinfolk.algorithms.bigfl.algorithm import BiGFL
+from kinfolk.algorithms.bigfl.lower import GraphEmbedding, LaplacianCoupling, LowerLevel
+from kinfolk.algorithms.bigfl.shapes import FullMatrix, LowRank, MatrixPerLayer, NumberPerLayer
+from kinfolk.algorithms.bigfl.upper import CosineEmbedding, HeldOutError, Regression, UpperLevel
+
+__all__ = [
+    "Adjoint",
+    "BiGFL",
+    "CosineEmbedding",
+    "FullMatrix",
+    "GraphEmbedding",
+    "HeldOutError",
+    "LaplacianCoupling",
+    "LowRank",
+    "LowerLevel",
+    "MatrixPerLayer",
+    "NumberPerLayer",
+    "Regression",
+    "UpperLevel",
+]
