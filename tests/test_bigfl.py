@@ -705,7 +705,12 @@ def small_module() -> Any:
         lambda: BiGFL(lam=0.5, phi="learn", lower=GraphEmbedding(FullMatrix()), upper=Regression(), **QUICK),
         lambda: BiGFL(lam=0.5, phi="learn", lower=EdgeWeights(), controls=False, **QUICK),
         lambda: BiGFL(
-            TorchLoss(small_module()), lam=0.2, phi="learn", controls=False, adjoint=Adjoint(None, 2, True, 5), **QUICK
+            TorchLoss(small_module()),
+            lam=0.2,
+            phi="learn",
+            controls=False,
+            adjoint=Adjoint(None, 2, True, 5, batch=2),
+            **QUICK,
         ),
     ],
     ids=["identity", "full", "printed", "regression", "edges", "torch"],

@@ -79,6 +79,13 @@ class Plan(NamedTuple):
     passes: Ints  # (nodes,) batches in a pass
     taken: Ints  # (nodes,) rows of a pass
 
+    @classmethod
+    def of_steps(cls, sizes: Ints, batch: int, steps: int) -> Plan:
+        """As many steps for every node, on ``batch`` of its rows each, or all it has."""
+        own = np.minimum(batch, sizes)
+        passes = np.maximum(sizes // np.maximum(own, 1), 1)
+        return cls(np.full(len(sizes), steps), passes, passes * own)
+
     def draw(self, keys: Any, starts: Ints) -> Drawn:
         """The rows of all batches."""
         ends = np.concatenate([[0], np.cumsum(self.before(self.steps))]).astype(np.int64)
@@ -234,9 +241,7 @@ class LocalWork(ParametricAlgorithm[S]):
         if self.local_epochs is not None:
             passes = np.maximum(-(-sizes // self.batch), 1)
             return Plan(self.local_epochs * passes, passes, sizes)
-        own = np.minimum(self.batch, sizes)
-        passes = np.maximum(sizes // np.maximum(own, 1), 1)
-        return Plan(np.full(len(sizes), self.local_steps), passes, passes * own)
+        return Plan.of_steps(sizes, self.batch, self.local_steps)
 
     def smallest_batch(self, sizes: Ints) -> int:
         """The fewest rows of a step at any node."""

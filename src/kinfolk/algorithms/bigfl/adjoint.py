@@ -43,6 +43,8 @@ class Adjoint:
         Whether nodes solve for their own part; False for plain GMRES.
     solve_steps : int
         Steps of conjugate gradients in such a solve, without messages.
+    batch : int, optional
+        Rows of every node from which curvatures are computed, drawn anew for every step of φ; None for all.
     trust : float
         The largest relative residual with which φ moves; above it the step is skipped.
     """
@@ -51,6 +53,7 @@ class Adjoint:
     exchanges: Annotated[int, AtLeast(1)] = 4
     preconditioned: bool = True
     solve_steps: Annotated[int, AtLeast(1)] = 30
+    batch: Annotated[int, AtLeast(1)] | None = None
     trust: Annotated[float, Positive()] = 0.3
 
 

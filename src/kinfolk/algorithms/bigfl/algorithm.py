@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -36,7 +36,7 @@ import numpy as np
 from kinfolk.algorithms.bigfl.adjoint import Adjoint, Krylov, conjugate_gradients, largest_curvature
 from kinfolk.algorithms.bigfl.lower import GraphEmbedding, LaplacianCoupling, Links, LowerLevel
 from kinfolk.algorithms.bigfl.upper import HeldOutError, Rows, UpperLevel
-from kinfolk.algorithms.local_work import Decay, LocalWork, StepSize, size_of_step
+from kinfolk.algorithms.local_work import Decay, LocalWork, Plan, StepSize, size_of_step
 from kinfolk.algorithms.parametric import ratio, squares
 from kinfolk.checks import AtLeast, InputError, Positive, as_floats, check_parameters, check_value
 from kinfolk.engine.protocol import Arrays, Coordinated, Inbox, Models, Outbox, PerNode, Reply, Sends, Sent, Turn
@@ -297,7 +297,7 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
         state = self._played(site, state, inbox, turn)
         if not self.moves_phi(turn.round) or not self.upper.descends:
             return state, Outbox(coordinator={"w": state.w})
-        losses = self.learnt_losses(site, turn).means
+        losses = self._curved_losses(site, turn)
         sharpness, steepest = largest_curvature(
             lambda v: losses.hessian_product(state.w[:, 0], v), state.steepest, POWER_STEPS
         )
@@ -337,10 +337,19 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
         values = np.stack([losses.value(state.w[:, k]) for k in range(len(self.games))], axis=1)
         return losses.gradient(state.w[:, 0]), np.where(losses.has_data[:, None], values, np.nan)
 
+    def _curved_losses(self, site: Site, turn: Turn) -> LocalLosses:
+        """F_i on the rows from which curvatures are computed: the same in all exchanges of a round."""
+        losses = self.learnt_losses(site, turn)
+        if self.adjoint.batch is None:
+            return losses.means
+        keys = replace(turn, exchange=0).keys(site.nodes, "curvature")
+        plan = Plan.of_steps(np.diff(losses.starts), self.adjoint.batch, 1)
+        return losses.means_on(*plan.draw(keys, losses.starts).batch(0))
+
     def _answered(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> dict[str, Floats]:
         """What (2) needs of a node: its own solve, and the product of its curvature with that."""
         w, v = state.w[:, 0], inbox.to_each["v"]
-        losses, layout, phi = self.learnt_losses(site, turn).means, self._layout(site), inbox.to_all["0.phi"]
+        losses, layout, phi = self._curved_losses(site, turn), self._layout(site), inbox.to_all["0.phi"]
         damping = 1.0 / state.way if self.adjoint.damping is None else np.full(len(w), self.adjoint.damping)
         shift = (self.kappa + damping)[:, None]
 
@@ -552,12 +561,13 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
             out.append(
                 f"{row['skipped']:.0f} of {row['skipped'] + row['phi_steps']:.0f} steps of φ were skipped, as their "
                 f"hypergradient could not be trusted: the last adjoint residual is {row['adjoint_residual']:.2g} (at "
-                f"most {self.adjoint.trust:g}), β times the largest curvature {row['stability']:.2g} (below 2)."
+                f"most {self.adjoint.trust:g}), β times the largest curvature {row['stability']:.2g} (below 2): take a "
+                "smaller step_size, or more exchanges."
             )
         for kind, rows in (("error", "test rows"), ("validation", "held-out rows, on which φ was learnt")):
             if f"{kind}_identity" in row and not math.isnan(row[kind]):
-                others = ", ".join(f"{row[f'{kind}_{game.name}']:.4g} {CONTROLS[game.name]}" for game in self.games[1:])
-                out.append(f"Mean error on {rows}: {row[kind]:.4g} with the φ that was learnt, {others}.")
+                others = ", ".join(f"{row[f'{kind}_{game.name}']:.3g} {CONTROLS[game.name]}" for game in self.games[1:])
+                out.append(f"Mean error on {rows}: {row[kind]:.3g} with the φ that was learnt, {others}.")
         return out
 
 
