@@ -318,7 +318,7 @@ class PowerMean(Plain, Coordinated[Any, Any]):
     loss: Loss = Squared()
     step_size: float = 0.05
 
-    def exchanges(self, round_: int) -> int:
+    def exchanges(self, round_: int, memory: Any) -> int:
         return 3
 
     def init(self, site: Site, turn: Turn) -> tuple[PowerState, Outbox]:

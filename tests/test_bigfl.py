@@ -10,6 +10,7 @@ import scipy.sparse.linalg
 from numpy.testing import assert_allclose, assert_array_equal
 
 from kinfolk import (
+    Absolute,
     BiGFL,
     Data,
     Decay,
@@ -28,6 +29,7 @@ from kinfolk import (
 )
 from kinfolk.algorithms.bigfl import (
     Adjoint,
+    Common,
     CosineEmbedding,
     FullMatrix,
     GraphEmbedding,
@@ -42,7 +44,7 @@ from kinfolk.algorithms.bigfl import (
 )
 from kinfolk.algorithms.bigfl.adjoint import Krylov, conjugate_gradients, largest_curvature
 from kinfolk.algorithms.bigfl.lower import Links
-from kinfolk.algorithms.bigfl.upper import draw_strangers, held_out_rows
+from kinfolk.algorithms.bigfl.upper import draw_negatives, held_out_rows
 from kinfolk.testing import check_algorithm, difficult_network
 
 SHAPES = [NumberPerLayer(), MatrixPerLayer(), LowRank(2), FullMatrix()]
@@ -85,7 +87,7 @@ def dense_game(network: Network, data: Data, lam: float, kappa: float, phi: Any,
 # ---------------------------------------------------------------------- the game
 
 
-@pytest.mark.parametrize("propagation", ["normalised adjacency", "mean", "laplacian"])
+@pytest.mark.parametrize("propagation", ["normalised adjacency", "mean"])
 def test_the_game_with_the_identity_is_a_linear_system(propagation):
     network, lower = difficult_network(), GraphEmbedding(propagation=propagation)
     run = fit(
@@ -115,27 +117,26 @@ def test_propagation_matrices():
     root = 1 / np.sqrt(A.sum(axis=1))
     assert_allclose(GraphEmbedding().matrix(links).toarray(), root[:, None] * A * root)
     assert_allclose(GraphEmbedding(propagation="mean").matrix(links).sum(axis=1), 1)
-    values = np.linalg.eigvalsh(GraphEmbedding(propagation="laplacian").matrix(links).toarray())
-    assert_allclose([values[0], values[-1]], [0, 2], atol=1e-12)
+    assert GraphEmbedding().bound(links).max() == 2 * (1 + 1 / 2)  # however many neighbours a hub has
 
 
 def test_the_laplacian_control_is_gtv_minimisation():
     network = ring()
     weighted = network.graph.weighted_degrees.max()
-    ours = fit(network, BiGFL(lam=0.5, lower=LaplacianCoupling()), stop=Tolerance(1e-13), progress=False)
+    ours = fit(network, BiGFL(lam=0.5, kappa=0.0, lower=LaplacianCoupling()), stop=Tolerance(1e-13), progress=False)
     theirs = fit(network, GTVMin(coupling=SquaredNorm(), lam=0.5 / weighted), stop=Tolerance(1e-13), progress=False)
     assert_allclose(ours.models.w, theirs.models.w, atol=1e-9)
 
 
 def test_without_lam_every_node_learns_alone():
     network = ring()
-    run = fit(network, BiGFL(lam=0.0), stop=Tolerance(1e-12), progress=False)
+    run = fit(network, BiGFL(lam=0.0, kappa=0.0), stop=Tolerance(1e-12), progress=False)
     assert_allclose(run.models.w, fit(network, Local(), progress=False).models.w, atol=1e-8)
 
 
 def test_nodes_without_data_rest_where_they_are_drawn_to():
     network = Network(graphs.chain(3), [([[1.0]], [1.0]), None, ([[1.0]], [3.0])])
-    run = fit(network, BiGFL(lam=1.0, batch=1, local_epochs=1), stop=Tolerance(1e-12), progress=False)
+    run = fit(network, BiGFL(lam=1.0, kappa=0.0, batch=1, local_epochs=1), stop=Tolerance(1e-12), progress=False)
     root = np.sqrt([2, 3, 2])
     L = (np.eye(3) + np.diag([1, 1], 1) + np.diag([1, 1], -1)) / np.outer(root, root)
     assert_allclose((L @ run.models.w)[1], run.models.w[1], atol=1e-9)  # (1 − L_11) r_1 = 0
@@ -304,7 +305,7 @@ def test_the_cosine_embedding_loss_as_printed():
     H = lower.matrix(links).toarray() @ w @ phi.reshape(3, 3)
     unit = H / np.linalg.norm(H, axis=1)[:, None]
     joined = links.matrix(links.weights).toarray() > 0
-    node, drawn = draw_strangers(links, 4, np.random.default_rng(5))
+    node, drawn = draw_negatives(links, 4, np.random.default_rng(5))
     assert not joined[node, drawn].any()
     assert (node != drawn).all()
     assert len({(i, j) for i, j in zip(node, drawn, strict=True)}) == 48
@@ -455,8 +456,8 @@ def test_a_bilevel_ridge_problem_with_a_closed_form():
         return held_out.value(w).mean()
 
     algorithm = BiGFL(
-        lam=1.0, phi="learn", lower=Ridge(), upper=HeldOutError(0.5), controls=False, warm_up=2_000, phi_every=200,
-        phi_steps=40, phi_step_size=Decay(1.0, 1.0), adjoint=Adjoint(damping=0.0),
+        lam=1.0, kappa=0.0, phi="learn", lower=Ridge(), upper=HeldOutError(0.5), controls=False, warm_up=2_000,
+        phi_every=200, phi_steps=40, phi_step_size=Decay(1.0, 1.0), adjoint=Adjoint(damping=0.0),
     )  # fmt: skip
     seen = []
     fit(
@@ -542,7 +543,7 @@ def test_hypergradients_of_anchored_networks_against_differences(delta):
     network, module = networks(nodes=2)
     loss, lam = TorchLoss(module, step_size=0.05), 0.3
     run = fit(
-        network, BiGFL(loss, lam=lam, phi="learn", upper=HeldOutError(0.25), controls=False, warm_up=300, phi_steps=1),
+        network, BiGFL(loss, lam=lam, kappa=0.0, phi="learn", upper=HeldOutError(0.25), controls=False, phi_steps=1),
         rounds=300, stop=None, progress=False, measure_every=300,
     )  # fmt: skip
     game = TorchGame(network, module, lam, 0.25)
@@ -574,8 +575,9 @@ def test_hypergradients_of_anchored_networks_against_differences(delta):
     ends = [game.error(rest(ones + sign * 1e-5 * along, centre), game.held).mean().item() for sign in (1, -1)]
     numeric = (ends[0] - ends[1]) / 2e-5
     algorithm = BiGFL(
-        loss, lam=lam, phi="learn", upper=HeldOutError(0.25), controls=False, warm_up=0, phi_every=1, phi_steps=1,
-        step_size=1e-12, phi_step_size=1e-12, adjoint=Adjoint(damping=delta, exchanges=150, solve_steps=300),
+        loss, lam=lam, kappa=0.0, phi="learn", upper=HeldOutError(0.25), controls=False, warm_up=0, phi_every=1,
+        phi_steps=1, step_size=1e-12, phi_step_size=1e-12,
+        adjoint=Adjoint(damping=delta, exchanges=150, solve_steps=300),
     )  # fmt: skip
     began = fit(network, algorithm, rounds=0, progress=False)
     began = began.with_state(began.state._replace(w=centre.numpy()[:, None]))
@@ -601,7 +603,7 @@ def test_hypergradients_of_networks_against_the_back_propagated_steps():
     for seed in range(3):
         network, module = networks(nodes=5, seed=seed)
         loss, lam, beta = TorchLoss(module, step_size=0.05), 0.3, 0.05
-        algorithm = BiGFL(loss, lam=lam, phi="learn", upper=HeldOutError(0.25), controls=False, phi_steps=1)
+        algorithm = BiGFL(loss, lam=lam, kappa=0.0, phi="learn", upper=HeldOutError(0.25), controls=False, phi_steps=1)
         before = fit(network, algorithm, rounds=300, stop=None, progress=False, measure_every=300)
         after = fit(network, algorithm, rounds=20, start=before, stop=None, progress=False)
         game = TorchGame(network, module, lam, 0.25)
@@ -615,7 +617,7 @@ def test_hypergradients_of_networks_against_the_back_propagated_steps():
         found.append([cosine(run.snapshot.memory.hypergradient, exact) for run in (after, printed)])
     damped, undamped = np.array(found).T
     assert (damped >= 0.98).all(), damped
-    assert undamped.min() < 0.98, undamped
+    assert np.mean(undamped) < np.mean(damped) - 0.02, undamped
 
 
 # ---------------------------------------------------------------------- the solve
@@ -747,11 +749,12 @@ def test_a_step_that_cannot_be_trusted_is_skipped_and_said():
     run = fit(ring(), strict, rounds=8, stop=None, progress=False)
     assert run.history["skipped"].iloc[-1] == 2
     assert_array_equal(strict.phi_of(run), [1.0])
-    assert any(note.startswith("2 of 2 steps of φ were skipped") for note in run.notes)
+    assert any("2 of 2 steps of φ were skipped" in note and "take more exchanges" in note for note in run.notes)
     long = BiGFL(lam=0.5, phi="learn", step_size=2.0, **QUICK)
     run = fit(ring(), long, rounds=8, stop=None, progress=False)
     assert run.history["stability"].iloc[-1] > 2
     assert run.history["skipped"].iloc[-1] == 2
+    assert any("take a smaller step_size" in note for note in run.notes)
 
 
 def test_a_phi_that_was_learnt_serves_another_network():
@@ -781,7 +784,7 @@ def reflected(seed: int, reflect: bool = True) -> Network:
 
 @pytest.mark.parametrize(("reflect", "least", "most"), [(True, -1.0, -0.3), (False, 0.8, 1.0)])
 def test_a_reflection_is_found_where_there_is_one(reflect, least, most):
-    """φ with one number for each of two coefficients: the sign by which neighbours differ, by held-out error."""
+    """φ, a matrix for two coefficients: the sign by which neighbours differ in the first, by held-out error."""
     network = reflected(0, reflect)
     lower = GraphEmbedding(MatrixPerLayer())
     run = fit(
@@ -815,12 +818,19 @@ def test_what_leaves_a_node_is_declared():
     [
         ({"kappa": -1.0}, "'kappa' parameter of BiGFL must be a number ≥ 0. Got -1.0 instead"),
         ({"phi": "learned"}, "'phi' parameter of BiGFL must be 'identity', 'learn' or an array. Got 'learned'"),
-        ({"phi": np.ones(2)}, r"Expected 1 numbers for φ with NumberPerLayer on this model, got shape \(2,\)"),
-        ({"phi": "learn", "upper": CosineEmbedding()}, "Expected at least 10 nodes that are no neighbours .* got 4"),
+        ({"phi": np.ones(2)}, "Expected 1 numbers for φ on this model, got 2"),
+        ({"phi": np.ones(3), "lower": EdgeWeights()}, "Expected 9 numbers for φ on this model, got 3"),
+        ({"phi": np.ones(5), "lower": LaplacianCoupling()}, "Expected 0 numbers for φ on this model, got 5"),
+        ({"phi": None}, "'phi' parameter of BiGFL must be 'identity', 'learn' or an array. Got None"),
+        ({"phi": [1.5]}, "Expected a φ that the lower level admits"),
+        ({"phi": "learn", "lam": 0.0}, "Expected a game that depends on φ for phi='learn', got lam=0"),
+        ({"phi": "learn", "lower": LaplacianCoupling()}, "got LaplacianCoupling, which has none"),
+        ({"loss": Absolute(), "step_size": 0.01}, "Expected a smooth loss for BiGFL"),
+        ({"phi": "learn", "upper": CosineEmbedding()}, r"Expected at least 10 nodes that are no neighbours .* got 4"),
         ({"phi": "learn", "upper": CosineEmbedding(2), "lower": EdgeWeights()}, "Expected GraphEmbedding as the lower"),
         ({"phi": "learn", "upper": Regression(), "lower": EdgeWeights()}, "Expected GraphEmbedding as the lower"),
         ({"phi": "learn", "upper": Regression(), "lower": GraphEmbedding(LowRank())}, "that a regression can find"),
-        ({"lower": GraphEmbedding(propagation="gcn")}, "Expected 'normalised adjacency', 'mean', .* got 'gcn'"),
+        ({"lower": GraphEmbedding(propagation="gcn")}, "Expected 'normalised adjacency', 'mean', or a matrix"),
         ({"lower": GraphEmbedding(propagation=np.eye(3))}, r"Expected finite numbers \(8, 8\) for propagation"),
         ({"lower": GraphEmbedding(propagation=object())}, "Expected a matrix of numbers for propagation"),
         ({"phi": "learn", "upper": HeldOutError(1.0)}, "'share' parameter of HeldOutError must be"),
@@ -838,7 +848,7 @@ def test_a_graph_without_edges_has_nothing_to_learn_phi_from():
     network = ring().with_graph(graphs.edgeless(8))
     with pytest.raises(InputError, match="Expected a graph with edges for BiGFL"):
         fit(network, BiGFL(phi="learn"), rounds=1, progress=False)
-    run = fit(network, BiGFL(lam=5.0), stop=Tolerance(1e-10), progress=False)  # φ = I: everybody alone
+    run = fit(network, BiGFL(lam=5.0, kappa=0.0), stop=Tolerance(1e-10), progress=False)  # φ = I: everybody alone
     assert_allclose(run.models.w, fit(network, Local(), progress=False).models.w, atol=1e-7)
 
 
@@ -898,11 +908,139 @@ def test_an_upper_level_of_ones_own():
             H = lower.embedded(links, layout, phi, w)
             away = (H**2).sum(axis=1) - 1.0
             by_phi, by_w = lower.embedded_slopes(links, layout, phi, w, 4.0 * away[:, None] * H)
-            from kinfolk.algorithms.bigfl.upper import Common
-
             return Common(float((away**2).sum()), by_phi, by_w)
 
-    algorithm = BiGFL(lam=0.5, phi="learn", upper=UnitLength(), controls=False, **QUICK)
-    run = fit(ring(), algorithm, rounds=8, stop=None, progress=False)
-    assert run.history["upper"].iloc[-1] > 0
-    assert run.history["phi_steps"].iloc[-1] == 2
+    network = ring()
+    algorithm = BiGFL(
+        lam=0.5, phi="learn", upper=UnitLength(), controls=False, warm_up=3_000, phi_every=1, phi_steps=1,
+        phi_step_size=1e-12, adjoint=Adjoint(damping=0.0, exchanges=20),
+    )  # fmt: skip
+    memory = fit(network, algorithm, rounds=3_001, stop=None, progress=False, measure_every=3_001).snapshot.memory
+    L = GraphEmbedding().matrix(Links.of(network.graph)).toarray()
+
+    def f(phi):
+        H = L @ dense_game(network, network.data, 0.5, 1e-4, phi * np.eye(3), L) * phi
+        return (((H**2).sum(axis=1) - 1) ** 2).sum()
+
+    assert_allclose(memory.hypergradient[0], (f(1 + 1e-5) - f(1 - 1e-5)) / 2e-5, rtol=1e-5)
+
+
+# ---------------------------------------------------------------------- what a review found
+
+
+def test_phi_is_learnt_anew_along_a_path():
+    """A run that goes on from another with other settings has a warm-up and steps of φ of its own."""
+    network = reflected(0)
+    algorithm = BiGFL(lam=0.1, phi="learn", upper=Regression(), lower=GraphEmbedding(FullMatrix()), warm_up=20)
+    options = {"rounds": 650, "stop": None, "progress": False, "measure_every": 650}
+    first = fit(network, algorithm, **options)
+    then = fit(network, replace(algorithm, lam=0.3), start=first, **options)
+    cold = fit(network, replace(algorithm, lam=0.3), **options)
+    assert then.history["phi_steps"].iloc[-1] == 30
+    assert_allclose(algorithm.phi_of(then), algorithm.phi_of(cold), atol=0.05)
+    assert then.history["phi_distance"].iloc[0] > 0.5  # it goes on from the φ of the first
+
+
+def test_runs_go_on_from_each_other_whatever_their_phi():
+    network, options = ring(), {"stop": None, "progress": False}
+    plain = fit(network, BiGFL(lam=0.5), rounds=50, **options)
+    learnt = fit(network, BiGFL(lam=0.5, phi="learn", **QUICK), rounds=8, start=plain, **options)
+    assert learnt.history["phi_steps"].iloc[-1] == 2
+    given = fit(network, BiGFL(lam=0.5, phi=learnt.algorithm.phi_of(learnt)), rounds=3, start=learnt, **options)
+    assert_array_equal(given.algorithm.phi_of(given), learnt.algorithm.phi_of(learnt))
+    matrix = GraphEmbedding(FullMatrix())
+    whole = fit(network, BiGFL(lam=0.5, phi="learn", lower=matrix, **QUICK), rounds=8, start=learnt, **options)
+    rank = BiGFL(lam=0.5, phi="learn", lower=GraphEmbedding(LowRank(3)), **QUICK)
+    again = fit(network, rank, rounds=0, start=whole, **options)  # as many numbers, of another meaning
+    assert again.history["phi_distance"].iloc[-1] < 0.1
+    wider = ring(features=4)
+    with pytest.raises(InputError, match="Expected a start with as many parameters"):
+        fit(wider, BiGFL(), rounds=1, start=plain, **options)
+
+
+def test_a_ridge_term_is_no_part_of_the_held_out_error():
+    network = ring()
+    loss = Squared(ridge=5.0)
+    algorithm = BiGFL(loss, lam=0.5, phi="learn", upper=HeldOutError(0.3), controls=False, **QUICK)
+    run = fit(network, algorithm, rounds=8, stop=None, progress=False)
+    held = split(network, 0.3)[1]
+    assert_allclose(run.history["validation"].iloc[-1], Squared().bind(held).value(run.models.w).mean(), rtol=1e-9)
+
+
+def test_the_way_is_that_of_one_interval_with_half_of_the_nodes_present():
+    algorithm = BiGFL(lam=0.5, phi="learn", step_size=0.05, warm_up=5, phi_every=10, phi_steps=3, controls=False)
+    run = fit(ring(), algorithm, rounds=35, stop=None, progress=False, participation=0.5)
+    assert (run.state.way <= 10 * 0.05 + 1e-12).all()
+    assert (run.state.way > 0).all()
+
+
+def test_modules_with_buffers_or_without_second_derivatives_are_refused_in_a_sentence():
+    torch = pytest.importorskip("torch")
+
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 1)
+            self.register_buffer("scale", torch.ones(1))
+
+        def forward(self, x):
+            return self.linear(x) * self.scale
+
+    with pytest.raises(InputError, match="Expected a module without floating buffers for BiGFL"):
+        fit(ring(), BiGFL(TorchLoss(Scaled())), rounds=1, progress=False)
+
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, slope):
+            return 3 * ctx.saved_tensors[0] ** 2 * slope
+
+    class Cubed(torch.nn.Linear):
+        def forward(self, x):
+            return Once.apply(super().forward(x))
+
+    with pytest.raises(InputError, match="Expected a model that can be differentiated twice for phi='learn'"):
+        fit(ring(), BiGFL(TorchLoss(Cubed(3, 1)), phi="learn"), rounds=1, progress=False)
+
+
+def test_slopes_that_are_no_numbers_skip_the_step():
+    with np.errstate(all="ignore"):
+        krylov = Krylov.of(np.array([[np.inf, 1.0]]))
+        krylov = krylov.extended(krylov.next, krylov.next)
+    assert krylov.solution().residual == np.inf
+    assert_array_equal(krylov.solution().v, [[0, 0]])
+
+
+def test_a_run_too_short_to_learn_phi_says_so():
+    run = fit(ring(), BiGFL(lam=0.5, phi="learn"), rounds=100, stop=None, progress=False, measure_every=100)
+    assert run.notes[0].startswith("0 of 30 steps of φ were tried: it takes 900 rounds to learn φ")
+
+
+def test_rows_too_few_to_hold_out_are_a_sentence():
+    network = Network(graphs.chain(3), [([[1.0]], [1.0])] * 3)
+    run = fit(network, BiGFL(lam=0.5, phi="learn", **QUICK), rounds=8, stop=None, progress=False)
+    assert "Expected nodes with two rows or more, of which some can be held out" in run.stopped
+
+
+def test_a_layer_has_one_number_whatever_its_name():
+    torch = pytest.importorskip("torch")
+    assert NumberPerLayer().size(TorchLoss(torch.nn.Linear(3, 1)).layout(3)) == 1
+    assert NumberPerLayer().size(LAYOUT) == 2
+    assert NumberPerLayer().size(Squared().layout(3)) == 1
+
+
+def test_negatives_at_a_hub():
+    links = Links.of(graphs.star(40))
+    with pytest.raises(InputError, match="got 0 for node 0"):
+        CosineEmbedding(1).check(Network(graphs.star(40), [([[1.0]], [1.0])] * 40), GraphEmbedding())
+    most = Links(12, np.zeros(5, dtype=int), np.arange(1, 6), np.ones(5))
+    node, drawn = draw_negatives(most, 6, np.random.default_rng(0))
+    assert sorted(drawn[node == 0]) == list(range(6, 12))
+    assert all(len(set(drawn[node == k])) == 6 for k in range(12))
+    assert not ((node > 0) & (node < 6) & (drawn == 0)).any()
+    assert links.node_count == 40

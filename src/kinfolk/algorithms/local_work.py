@@ -228,10 +228,6 @@ class LocalWork(ParametricAlgorithm[S]):
 
     # ------------------------------------------------------------------ (1)
 
-    def learnt_losses(self, site: Site, turn: Turn) -> LocalLosses:
-        """The local losses that the steps of a round go down: those of all rows."""
-        return site.local_losses(self.loss)
-
     def plan(self, losses: LocalLosses) -> Plan:
         """How many batches of which sizes every node takes in a round."""
         sizes = np.diff(losses.starts)
@@ -257,9 +253,10 @@ class LocalWork(ParametricAlgorithm[S]):
         lengths = [float(self.rate(turn, k, safe)) for k in range(int(counts.max(initial=0)))]
         return np.concatenate([[0.0], np.cumsum(lengths)])[counts]
 
-    def steps(self, site: Site, turn: Turn, safe: Floats | float) -> Iterator[Step]:
+    def steps(self, site: Site, turn: Turn, safe: Floats | float, losses: LocalLosses | None = None) -> Iterator[Step]:
         """The steps of a round: their rows, who takes them, and how long they are."""
-        losses, keys = self.learnt_losses(site, turn), turn.keys(site.nodes, "batch")
+        losses = site.local_losses(self.loss) if losses is None else losses
+        keys = turn.keys(site.nodes, "batch")
         plan = self.plan(losses)
         drawn = None if self.batch is None else plan.draw(keys, losses.starts)
         for k in range(int(plan.steps.max(initial=0))):
@@ -277,15 +274,17 @@ class LocalWork(ParametricAlgorithm[S]):
         safe: Floats | float = 1.0,
         add: Addition | None = None,
         at: Floats | None = None,
+        losses: LocalLosses | None = None,
     ) -> Floats:
         """Where the local work of a round leads from ``start`` (nodes, parameters), which is left as it is.
 
-        The first gradient is taken ``at`` other parameters if some are given; statistics go on from ``start``.
+        The first gradient is taken ``at`` other parameters if some are given; statistics go on from ``start``. Steps go
+        down ``losses``, by default those of all rows.
         """
         trained = site.local_losses(self.loss).trained
         move = self._mover(start[:, :trained])
         w = start
-        for k, step in enumerate(self.steps(site, turn, safe)):
+        for k, step in enumerate(self.steps(site, turn, safe, losses)):
             here = w if k or at is None else np.concatenate([at[:, :trained], start[:, trained:]], axis=1)
             gradient, renewed = self.slopes(site, step, here)
             if add is not None:

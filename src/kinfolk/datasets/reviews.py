@@ -17,8 +17,7 @@ COLUMNS = ["domain", "split", "label", "text"]
 
 
 def load_reviews(folder: str | Path | None = None) -> pandas.DataFrame:
-    """The reviews: domain, split ("train" or "test"), label and text. Texts without a word are left out, and so are
-    test texts that are training texts of the same domain.
+    """The reviews: domain, split ("train" or "test"), label, text, and whether a test text is a training text, too.
 
     ``reviews.csv.gz`` is looked for in ``folder``, else in that of ``looking_in`` or of the environment variable
     KINFOLK_DATA, and in the subfolder ``fdu_mtl_reviews`` of it.
@@ -26,7 +25,7 @@ def load_reviews(folder: str | Path | None = None) -> pandas.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row per review; ``attrs["repeated"]`` has the number of test texts that were left out.
+        One row per review with a word in it; ``repeated`` marks test texts that are training texts of any domain.
     """
     path = _path(folder, FILE)
     try:
@@ -35,13 +34,9 @@ def load_reviews(folder: str | Path | None = None) -> pandas.DataFrame:
         raise InputError(f"Expected a table of reviews in {path}, got: {first_line(error)}.") from error
     if list(frame.columns) != COLUMNS:
         raise InputError(f"Expected the columns {', '.join(COLUMNS)} in {FILE}, got {', '.join(frame.columns)}.")
-    frame = frame[frame["text"].str.strip() != ""]
-    known = frame.loc[frame["split"] == "train", ["domain", "text"]].drop_duplicates()
-    tested = frame["split"] == "test"
-    met = frame.merge(known, on=["domain", "text"], how="left", indicator=True)["_merge"].to_numpy() == "both"
-    out: pandas.DataFrame = frame[~(tested.to_numpy() & met)].reset_index(drop=True)
-    out.attrs["repeated"] = len(frame) - len(out)
-    return out
+    frame = frame[frame["text"].str.strip() != ""].reset_index(drop=True)
+    known = set(frame.loc[frame["split"] == "train", "text"])
+    return frame.assign(repeated=(frame["split"] == "test") & frame["text"].isin(known))
 
 
 def load_vectors(words: list[str], folder: str | Path | None = None) -> Floats | None:

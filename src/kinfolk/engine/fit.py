@@ -70,7 +70,7 @@ def fit(
         Where the sites run.
     participation : float or callable
         The share of nodes that take part in a round, or a function from the round's number to their names. A share is
-        drawn among the nodes with data; where neighbours exchange messages, among all. Those away keep their state.
+        drawn among the nodes with data; where nodes learn from neighbours, among all. Those away keep their state.
     edges : callable, optional
         From the round's number to the edges that carry in that round: a mask (edges,), or pairs of names of nodes.
     seed : int
@@ -253,17 +253,10 @@ def _check_start(network: Problem, algorithm: Algorithm[Any], start: Run | None)
     same = np.array_equal(ours.head, theirs.head) and np.array_equal(ours.tail, theirs.tail)
     if not same or ours.node_count != theirs.node_count:
         raise InputError(f"Expected a start on the same graph ({ours!r}), got one on {theirs!r}: start afresh.")
-    if _widths(network, algorithm) != _widths(start.problem, start.algorithm):
+    if not algorithm.starts_from(network, start.algorithm, start.problem):
         raise InputError(
             "Expected a start with as many parameters, got other features, another intercept or another module."
         )
-
-
-def _widths(problem: Problem, algorithm: Algorithm[Any]) -> tuple[int, Any]:
-    """The number of features, and the shapes of what leaves a node: runs that agree can go on from each other."""
-    sends = algorithm.sends(problem)
-    declared = {} if sends is None else {**sends.coordinator, **sends.neighbours}
-    return problem.feature_count, {name: (sent.shape, sent.dtype) for name, sent in declared.items()}
 
 
 def _check_sees_all(carrier: Carrier) -> None:

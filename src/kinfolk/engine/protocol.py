@@ -218,9 +218,19 @@ class Algorithm(ABC, Generic[S]):
         sends = self.sends(problem)
         return sends is None or bool(sends.neighbours)
 
-    def exchanges(self, round_: int) -> int:
-        """How many exchanges a round takes; ``turn.exchange`` counts them. The same nodes take part in all of them."""
+    def exchanges(self, round_: int, memory: Any) -> int:
+        """How many exchanges a round takes; ``turn.exchange`` counts them. The same nodes take part in all of them.
+
+        ``memory`` is the coordinator's before the round; None without one.
+        """
         return 1
+
+    def starts_from(self, problem: Problem, other: Algorithm[Any], before: Problem) -> bool:
+        """Whether a run may go on from the state of one of ``other``, an algorithm of the same type, on ``before``.
+
+        By default, if what leaves a node has the same names and shapes.
+        """
+        return problem.feature_count == before.feature_count and _shapes(self, problem) == _shapes(other, before)
 
     def resume(self, site: Site, state: S, turn: Turn) -> tuple[S, Outbox]:
         """Round 0 from the state of a run with other hyper-parameters or data; by default it starts cold."""
@@ -264,6 +274,13 @@ class Coordinated(Algorithm[S], Generic[S, M]):
     @abstractmethod
     def combine(self, memory: M, outbox: Arrays, turn: Turn) -> tuple[M, Reply]:
         """Read what this round's speakers (``turn.active``, one row each) sent, and answer."""
+
+
+def _shapes(algorithm: Algorithm[Any], problem: Problem) -> dict[str, Any]:
+    """The shapes of what leaves a node, by name."""
+    sends = algorithm.sends(problem)
+    declared = {} if sends is None else {**sends.coordinator, **sends.neighbours}
+    return {name: (sent.shape, sent.dtype) for name, sent in declared.items()}
 
 
 def axes_of(state: Any) -> dict[str, str]:

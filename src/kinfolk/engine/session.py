@@ -108,7 +108,7 @@ class Session:
     def _round(self, turn: Turn, away: set[SiteId]) -> set[SiteId]:
         """All exchanges of a round without the sites that are away; the sites that did not answer."""
         active = turn.active if not away else turn.active[~np.isin(self.home[turn.active], list(away))]
-        for exchange in range(self.algorithm.exchanges(turn.round)):
+        for exchange in range(self.algorithm.exchanges(turn.round, self.memory)):
             here = Turn(turn.round, active, turn.seed, exchange)
             requests = self._requests(here)
             answers = self.carrier.exchange(requests)

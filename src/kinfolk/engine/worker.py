@@ -83,7 +83,7 @@ class SiteWorker:
         """Round 0; ``warm``: from the present state, for a problem that has changed since."""
         first = self.algorithm.resume(self.site, self.state, turn) if warm else self.algorithm.init(self.site, turn)
         self._checked = 0
-        self.state, outbox = self._checked_answer(self.site, first, self.sent if warm else None)
+        self.state, outbox = self._checked_answer(self.site, first, None)
         self.sent, self._private, self._undo = outbox.neighbours, False, None
         return self._messages(outbox, self.site.nodes)
 

@@ -2,9 +2,9 @@
 
 What the chapter does not say of figure 10.3, and what is taken here: sigmoid after the first two layers, a linear
 output, no biases (so that 512 parameters are left), steps of size .15 on full batches, τ = 5, 400 rounds, λ = .06 (.03
-in the chapter's scaling), κ = 0. The model of DFL-GT is the mean over nodes, as nobody has it otherwise. On the
+in the chapter's scaling), κ = 1e-4. The model of DFL-GT is the mean over nodes, as nobody has it otherwise. On the
 homologous graph every method learns anew from the rows of its nodes; only φ is carried over. Learnt φ: a number per
-layer, 60 rounds of warm-up, a step of φ every 4 rounds (T = 20), 30 of them. (10.14) has its λ as λ_upper.
+layer, 60 rounds of warm-up, a step of φ every 4 rounds (T = 20), 30 of them. λ_upper of (10.14) is the chapter's λ.
 
 ``gfl-phi`` asks whether learning φ helps: on truths of which φ* is known (see ``gfl_truths``), with every upper level,
 beside φ = I, φ*, nodes alone and a Laplacian coupling; all with λ = .3, 1,500 rounds of one step.
@@ -35,6 +35,7 @@ from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.fesem import FeSEM
 from kinfolk.engine.fit import fit
 from kinfolk.engine.protocol import Snapshot
+from kinfolk.engine.run import Run
 from kinfolk.experiments.gfl_truths import CENTRES, Drawn, linear_truth, network_truth, student, table_10_1
 from kinfolk.experiments.outcome import Claim, Outcome
 from kinfolk.network.network import Network
@@ -45,6 +46,8 @@ FEDAVG, TRACKING, FESEM = "FedAvg", "DFL-GT", "FeSEM, K = 3"
 ALONE, LAPLACIAN, IDENTITY = "alone", "Laplacian", "BiG-FL, φ = I"
 PRINTED, HELD_OUT, LOW_RANK = "BiG-FL, φ by (10.14)", "BiG-FL, φ by held-out error", "the same, rank 8"
 FITTED, ORACLE = "BiG-FL, φ by regression", "BiG-FL, φ* given"
+VARIANTS = (ALONE, LAPLACIAN, IDENTITY, PRINTED, HELD_OUT, LOW_RANK, FITTED, ORACLE)  # of gfl-phi
+METHODS = (FEDAVG, TRACKING, FESEM, ALONE, LAPLACIAN, IDENTITY, PRINTED, HELD_OUT)  # of figure 10.3
 GRAPHS = ("train", "homologous")
 MEASURED = 20  # times in a run
 
@@ -73,7 +76,7 @@ def fig3(seeds: int = 5, quick: bool = False) -> Outcome:
     """Figure 10.3: FedAvg, DFL-GT, FeSEM and BiG-FL on the synthetic graphs of Table 10.1."""
     setting, count = QUICK if quick else FULL, 1 if quick else seeds
     frame = pandas.DataFrame([record for seed in range(count) for record in _figure(setting, seed)])
-    ends = frame[frame["round"] == frame["round"].max()]
+    ends = last_rows(frame, ["case", "graph", "method", "seed"])
     return Outcome(
         "gfl-fig3",
         "Figure 10.3: relative error on the test rows of a node",
@@ -111,7 +114,7 @@ def _competitors(loss: TorchLoss, setting: Setting) -> dict[str, Any]:
         ALONE: replace(plain, lam=0.0),
         LAPLACIAN: replace(plain, lower=LaplacianCoupling()),
         IDENTITY: plain,
-        PRINTED: replace(learnt, upper=CosineEmbedding(), lam_upper=LAM),
+        PRINTED: replace(learnt, upper=CosineEmbedding(), lam_upper=LAM / 2),
         HELD_OUT: learnt,
     }
 
@@ -124,10 +127,16 @@ def _on_both(algorithm: Any, networks: list[Network], rounds: int) -> Iterator[R
             network, algorithm, rounds=rounds, stop=None, progress=False, measure_every=max(1, rounds // MEASURED),
             callbacks=[_watch(algorithm, network, curve)],
         )  # fmt: skip
-        facts = {"skipped": run.history.get("skipped", pandas.Series([0.0])).iloc[-1], "stopped": run.stopped}
+        facts = {**steps_of_phi(run), "stopped": run.stopped}
         yield from ({"graph": graph, **facts, **record} for record in curve)
         if isinstance(algorithm, BiGFL) and algorithm.learns:
             algorithm = replace(algorithm, phi=algorithm.phi_of(run))
+
+
+def steps_of_phi(run: Run) -> Record:
+    """How many steps of φ were tried and skipped."""
+    last = run.history.iloc[-1]
+    return {"tried": last.get("phi_steps", 0.0) + last.get("skipped", 0.0), "skipped": last.get("skipped", 0.0)}
 
 
 def _watch(algorithm: Any, network: Network, curve: list[Record]) -> Callable[..., None]:
@@ -144,11 +153,23 @@ def _watch(algorithm: Any, network: Network, curve: list[Record]) -> Callable[..
     return look
 
 
+def last_rows(runs: pandas.DataFrame, keys: list[str]) -> pandas.DataFrame:
+    """The last row of every run, which may have stopped before the others."""
+    return runs.sort_values("round", kind="stable").groupby(keys, sort=False).tail(1)
+
+
+def skipped(ends: pandas.DataFrame, methods: list[str]) -> list[str]:
+    """The mean share of steps of φ that were skipped, by method; empty where none was tried."""
+    share = ends[ends["tried"] > 0].groupby("method").apply(lambda own: (own["skipped"] / own["tried"]).mean())
+    return [f"{share[method]:.0%}" if method in share.index else "" for method in methods]
+
+
 def _table(ends: pandas.DataFrame, columns: list[str]) -> pandas.DataFrame:
     means = ends.groupby(["method", *columns], sort=False)["error"].mean().unstack(columns)
-    means = means.reindex(list(dict.fromkeys(ends["method"])))
+    methods = list(METHODS)
+    means = means.reindex(methods)
     means.columns = [", ".join(name) for name in means.columns]
-    return means.map(lambda value: f"{value:.3f}").reset_index()
+    return means.map(lambda value: f"{value:.3f}").reset_index().assign(skipped=skipped(ends, methods))
 
 
 def _errors(ends: pandas.DataFrame, graph: str = "train") -> Any:
@@ -164,6 +185,7 @@ def _figure_claims(ends: pandas.DataFrame, case: str) -> list[Claim]:
             lower_error(f"FeSEM is ahead of FedAvg ({where})", errors, FESEM, FEDAVG),
             lower_error(f"BiG-FL, φ by (10.14), is ahead of FeSEM ({where})", errors, PRINTED, FESEM),
             lower_error(f"BiG-FL, φ by (10.14), is ahead of φ = I ({where})", errors, PRINTED, IDENTITY),
+            lower_error(f"BiG-FL, φ by held-out error, is ahead of φ = I ({where})", errors, HELD_OUT, IDENTITY),
             lower_error(f"BiG-FL, φ by (10.14), is ahead of nodes alone ({where})", errors, PRINTED, ALONE),
             lower_error(
                 f"BiG-FL, φ by (10.14), is ahead of a Laplacian coupling ({where})", errors, PRINTED, LAPLACIAN
@@ -186,7 +208,7 @@ def _draw_figure(figure: Any, runs: pandas.DataFrame) -> None:
     panels = figure.subplots(len(cases), len(GRAPHS), squeeze=False, sharex=True, sharey="row")
     for row, case in zip(panels, cases, strict=True):
         for axes, graph in zip(row, GRAPHS, strict=True):
-            for method in dict.fromkeys(runs["method"]):
+            for method in METHODS:
                 own = runs[(runs["case"] == case) & (runs["graph"] == graph) & (runs["method"] == method)]
                 axes.plot(own.groupby("round")["error"].mean(), label=method)
             axes.set(title=f"{case}, {graph} graph", yscale="log")
@@ -220,7 +242,7 @@ def phi(seeds: int = 5, quick: bool = False) -> Outcome:
     """Does learning φ help? BiG-FL with every upper level, on truths whose φ* is known."""
     setting, count = PHI_QUICK if quick else PHI_FULL, 1 if quick else seeds
     frame = pandas.DataFrame([record for seed in range(count) for record in _phi_records(setting, seed)])
-    ends = frame[frame["round"] == setting.rounds]
+    ends = last_rows(frame, ["truth", "graph", "method", "seed"])
     return Outcome(
         "gfl-phi",
         "Relative error on test rows: train graph, and homologous graph with the φ of the first",
@@ -253,7 +275,7 @@ def _variants(drawn: Drawn, setting: PhiSetting, seed: int, *, linear: bool) -> 
         ALONE: replace(plain, lam=0.0),
         LAPLACIAN: replace(plain, lower=LaplacianCoupling()),
         IDENTITY: plain,
-        PRINTED: replace(learnt, upper=CosineEmbedding(), lam_upper=PHI_LAM),
+        PRINTED: replace(learnt, upper=CosineEmbedding(), lam_upper=PHI_LAM / 2),
         HELD_OUT: learnt,
         LOW_RANK: replace(learnt, lower=GraphEmbedding(LowRank(8))),
         FITTED: replace(learnt, upper=Regression()),
@@ -264,14 +286,14 @@ def _variants(drawn: Drawn, setting: PhiSetting, seed: int, *, linear: bool) -> 
 
 def _phi_table(ends: pandas.DataFrame) -> pandas.DataFrame:
     """A row for every method: train / homologous for every truth."""
-    means = ends.groupby(["method", "truth", "graph"], sort=False)["error"].mean()
-    rows = []
-    for method in dict.fromkeys(ends["method"]):
+    means = ends.groupby(["method", "truth", "graph"])["error"].mean()
+    rows, methods = [], list(VARIANTS)
+    for method, share in zip(methods, skipped(ends, methods), strict=True):
         pairs = {
             truth: " / ".join(f"{means[method, truth, graph]:.3f}" for graph in GRAPHS)
             for truth in dict.fromkeys(ends["truth"])
         }
-        rows.append({"method": method, **pairs})
+        rows.append({"method": method, **pairs, "skipped": share})
     return pandas.DataFrame(rows)
 
 
@@ -290,8 +312,8 @@ def _phi_claims(ends: pandas.DataFrame, truth: str) -> list[Claim]:
 
 def _draw_phi(figure: Any, runs: pandas.DataFrame) -> None:
     """A bar for every method and graph, a panel for every truth."""
-    ends = runs[runs["round"] == runs["round"].max()]
-    truths, methods = list(dict.fromkeys(ends["truth"])), list(dict.fromkeys(ends["method"]))
+    ends = last_rows(runs, ["truth", "graph", "method", "seed"])
+    truths, methods = list(dict.fromkeys(ends["truth"])), list(VARIANTS)
     panels = figure.subplots(1, len(truths), squeeze=False, sharey=True)[0]
     for axes, truth in zip(panels, truths, strict=True):
         own = ends[ends["truth"] == truth]

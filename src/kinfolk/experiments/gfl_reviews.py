@@ -5,9 +5,10 @@ for two cores: the 498 most frequent words, one for all others and one before a 
 units, the 5 words before; 1,000 windows of a domain to learn from and 500 to test on, drawn anew with every seed;
 batches of 100 as in the chapter, τ = 10, 40 rounds, steps of size .5, λ = .1. Test texts that are training texts are
 left out. Each domain is joined with the 4 most similar by tf-idf. As in the chapter, the row of a word that a domain
-never uses counts as zero for its neighbours and is not moved. Words start with vectors of the user's (``vectors.txt``
-beside the reviews), else with random ones, which are learnt. The model of DFL-GT is the mean over nodes. (10.14) draws
-8 domains instead of 10: some have no more that are no neighbours. φ is a number per layer: words, hidden layer, scores.
+never uses counts as zero for its neighbours and is not moved by BiG-FL; of 500 words that are 2 %. Words start with
+vectors of the user's (``vectors.txt`` beside the reviews), else with random ones, which are learnt. The model of DFL-GT
+is the mean over nodes. (10.14) draws 8 domains instead of 10: some have no more that are no neighbours. φ is a number
+per layer: words, hidden layer, scores.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from kinfolk.algorithms.bigfl.shapes import Layout
 from kinfolk.algorithms.dfl import DFL
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.fesem import FeSEM
-from kinfolk.algorithms.parametric import squares
 from kinfolk.checks import InputError
 from kinfolk.datasets.reviews import load_reviews, load_vectors
 from kinfolk.engine.fit import fit
@@ -39,7 +39,10 @@ from kinfolk.experiments.gfl_bigfl import (
     LAPLACIAN,
     PRINTED,
     TRACKING,
+    last_rows,
     lower_error,
+    skipped,
+    steps_of_phi,
 )
 from kinfolk.experiments.outcome import Claim, Outcome
 from kinfolk.network.graph import Graph
@@ -49,6 +52,7 @@ from kinfolk.objective.torch_loss import TorchLoss
 from kinfolk.typing import Floats, Ints
 
 FESEM = "FeSEM, K = 4"
+METHODS = (FEDAVG, TRACKING, FESEM, ALONE, LAPLACIAN, IDENTITY, PRINTED, HELD_OUT)
 UNKNOWN, BEGIN = 0, 1  # numbers of the two words that are none
 NEIGHBOURS, CLUSTERS = 4, 4
 LAM, STEP = 0.1, 0.5
@@ -105,6 +109,8 @@ class Corpus(NamedTuple):
 def read_corpus(setting: Setting) -> Corpus:
     """The reviews, the words that are told apart, and which domains are similar."""
     frame = load_reviews()
+    counts, repeated = _counts(frame), int(frame["repeated"].sum())
+    frame = frame[~frame["repeated"]]
     texts = [text.split() for text in frame["text"]]
     learnt = frame["split"] == "train"
     frequent = Counter(word for text, own in zip(texts, learnt, strict=True) if own for word in text)
@@ -120,16 +126,17 @@ def read_corpus(setting: Setting) -> Corpus:
         owned[k, np.unique(np.concatenate(by_part[domain, "train"]))] = True
     owned[:, [UNKNOWN, BEGIN]] = True
     joined = _similar(frame[learnt], domains)
-    return Corpus(domains, words, by_part, joined, owned, _counts(frame["domain"], texts), int(frame.attrs["repeated"]))
+    return Corpus(domains, words, by_part, joined, owned, counts, repeated)
 
 
-def _counts(domain: Any, texts: list[list[str]]) -> dict[str, tuple[int, float, int]]:
-    """What Table 10.2 counts."""
+def _counts(frame: pandas.DataFrame) -> dict[str, tuple[int, float, int]]:
+    """What Table 10.2 counts, of all texts."""
     lengths: dict[str, list[int]] = {}
     unique: dict[str, set[str]] = {}
-    for name, text in zip(domain, texts, strict=True):
-        lengths.setdefault(name, []).append(len(text))
-        unique.setdefault(name, set()).update(text)
+    for name, text in zip(frame["domain"], frame["text"], strict=True):
+        words = text.split()
+        lengths.setdefault(name, []).append(len(words))
+        unique.setdefault(name, set()).update(words)
     return {name: (len(each), float(np.mean(each)), len(unique[name])) for name, each in lengths.items()}
 
 
@@ -206,10 +213,6 @@ class OwnedEmbedding(GraphEmbedding):
         """With the mask of the node."""
         return {**super().messages(links, layout, phi, self.owned * w), "owned": self.owned}
 
-    def value(self, layout: Layout, phi: Floats, w: Floats, received: Received) -> Floats:
-        """Over owned parameters."""
-        return 0.5 * squares(self._rest(layout, phi, w, received))
-
     def _rest(self, layout: Layout, phi: Floats, w: Floats, received: Received) -> Floats:
         owned = received["owned"]
         return np.asarray(owned * super()._rest(layout, phi, owned * w, received))
@@ -267,17 +270,17 @@ def fig4(seeds: int = 3, quick: bool = False) -> Outcome:
     setting, count = QUICK if quick else FULL, 1 if quick else seeds
     corpus = read_corpus(setting)
     frame = pandas.DataFrame([record for seed in range(count) for record in _records(corpus, setting, seed)])
-    last = frame["round"].max()
-    errors = frame[frame["round"] == last].pivot(index="method", columns="seed", values="loss")
+    ends = last_rows(frame, ["method", "seed"])
+    errors = ends.pivot(index="method", columns="seed", values="loss")
     return Outcome(
         "gfl-fig4",
         "Figure 10.4: cross-entropy of the next word on test texts, mean of 16 domains",
         f"{setting.words:,} words, {setting.rows:,} windows of a domain, {setting.rounds} rounds of "
         f"{setting.local_steps} steps, λ = {LAM}; means over {count} draw{'s' if count > 1 else ''}. {corpus.repeated} "
-        f"test rows lie in the training texts and are left out. Sentences, mean length and unique words (in brackets "
+        f"test rows are training texts, too, and are left out. Sentences, mean length and unique words (in brackets "
         f"Table 10.2): {_counted(corpus)}.",
         frame,
-        _table(errors, frame),
+        _table(errors, ends),
         _claims(errors),
         _draw,
     )
@@ -300,10 +303,9 @@ def _records(corpus: Corpus, setting: Setting, seed: int) -> Iterator[Record]:
             network, algorithm, rounds=setting.rounds, stop=None, progress=False, seed=seed,
             measure_every=max(1, setting.rounds // 15), callbacks=[_watch(algorithm, network, curve)],
         )  # fmt: skip
-        skipped = run.history.get("skipped", pandas.Series([0.0])).iloc[-1]
         phi = " ".join(f"{number:.2f}" for number in algorithm.phi_of(run)) if isinstance(algorithm, BiGFL) else ""
         for record in curve:
-            yield {"method": method, "seed": seed, "skipped": skipped, "phi": phi, **record}
+            yield {"method": method, "seed": seed, "phi": phi, **steps_of_phi(run), **record}
 
 
 def _competitors(corpus: Corpus, network: Network, loss: TorchLoss, setting: Setting) -> dict[str, Any]:
@@ -322,7 +324,7 @@ def _competitors(corpus: Corpus, network: Network, loss: TorchLoss, setting: Set
         ALONE: replace(plain, lam=0.0),
         LAPLACIAN: replace(plain, lower=LaplacianCoupling()),
         IDENTITY: plain,
-        PRINTED: replace(learnt, upper=CosineEmbedding(min(10, few)), lam_upper=LAM),
+        PRINTED: replace(learnt, upper=CosineEmbedding(min(10, few)), lam_upper=LAM / 2),
         HELD_OUT: learnt,
     }
 
@@ -343,17 +345,16 @@ def _watch(algorithm: Any, network: Network, curve: list[Record]) -> Callable[..
     return look
 
 
-def _table(errors: Any, frame: pandas.DataFrame) -> pandas.DataFrame:
-    methods = list(dict.fromkeys(frame["method"]))
-    phis = frame.drop_duplicates(["method", "seed"]).groupby("method")["phi"].first().reindex(methods)
-    spread = errors.std(axis=1).fillna(0.0).reindex(methods)
+def _table(errors: Any, ends: pandas.DataFrame) -> pandas.DataFrame:
+    methods = list(METHODS)
+    first = ends[ends["seed"] == 0].set_index("method")["phi"]
+    spread, means = errors.std(axis=1).fillna(0.0), errors.mean(axis=1)
     return pandas.DataFrame(
         {
             "method": methods,
-            "loss": [
-                f"{value:.3f} ± {width:.3f}" for value, width in zip(errors.mean(axis=1)[methods], spread, strict=True)
-            ],
-            "φ of words, hidden, scores": phis.to_list(),
+            "loss": [f"{means[method]:.3f} ± {spread[method]:.3f}" for method in methods],
+            "φ, first draw": first.reindex(methods).to_list(),
+            "skipped": skipped(ends, methods),
         }
     )
 
@@ -373,7 +374,7 @@ def _claims(errors: Any) -> list[Claim]:
 def _draw(figure: Any, runs: pandas.DataFrame) -> None:
     """The loss by round."""
     axes = figure.subplots()
-    for method in dict.fromkeys(runs["method"]):
+    for method in METHODS:
         own = runs[(runs["method"] == method) & (runs["round"] > 0)]
         axes.plot(own.groupby("round")["loss"].mean(), label=method)
     axes.set(xlabel="round", ylabel="cross-entropy of the next word, test texts")

@@ -84,7 +84,7 @@ def network_truth(seed: int, graph: int, *, nodes: int, reflected: bool) -> Draw
     sign = np.where(colour, -1.0, 1.0)[:, None, None]
     X, tested = (rng.uniform(-1.5, 1.5, (nodes, count, SHAPES[0][0])) for count in (NETWORK_ROWS, TESTED))
     y, answers = (sign * (np.tanh(np.tanh(x @ layers[0]) @ layers[1]) @ layers[2]) for x in (X, tested))
-    mirror = np.array([-1.0 if reflected else 1.0, 1.0, 1.0])  # tanh is odd: to mirror the first layer is enough
+    mirror = np.array([1.0, 1.0, -1.0 if reflected else 1.0])
     return Drawn(_network(joined, X, y, tested, answers, rng), mirror)
 
 

@@ -7,8 +7,8 @@ whether they fit together. ``Loss`` is for smooth losses, ``Kinked`` for those t
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from scipy.special import expit, xlogy
@@ -46,6 +46,11 @@ class Loss(NodeLoss):
     smooth: ClassVar[bool] = True  # whether ℓ has a slope everywhere
     most_curvature: ClassVar[float]  # an upper bound on ℓ''
     labels: ClassVar[str] = "numbers"  # what y may be, in words
+
+    @property
+    def unpenalised(self) -> Self:
+        """Without the ridge term."""
+        return replace(self, ridge=0.0)
 
     @abstractmethod
     def value(self, z: Floats, y: Floats) -> Floats:

@@ -117,21 +117,26 @@ class ModuleLosses(LocalLosses):
     def gauss_newton(self, w: Floats) -> Callable[[Floats], Floats]:
         """Products with Σ Jᵀ ℓ″ J, J the derivative of the outputs; zero for buffers.
 
-        Outputs are computed once, for all products.
+        Outputs are computed once for all products, unless rows are too many to keep them.
         """
-        stacks = [
-            (rows.nodes, self.scored.gauss_newton(self._of(w, rows), rows.X, rows.y, rows.weight))
-            for rows in self._rows("evaluation")
-        ]
+        made = [self._turned(w, rows) for rows in self._rows("evaluation")] if self._is_one_stack else None
         tensor = self.scored.flat.tensor
 
         def product(v: Floats) -> Floats:
             out = self.ridge[:, None] * self._penalised * v
-            for nodes, turned in stacks:
+            for nodes, turned in made or (self._turned(w, rows) for rows in self._rows("evaluation")):
                 out[nodes, : self.trained] += _numbers(turned(tensor(v[nodes, : self.trained])))
             return out
 
         return product
+
+    def _turned(self, w: Floats, rows: Rows) -> tuple[Ints, Callable[[Any], Any]]:
+        """The nodes of a stack, and products with their matrices."""
+        return rows.nodes, self.scored.gauss_newton(self._of(w, rows), rows.X, rows.y, rows.weight)
+
+    @property
+    def _is_one_stack(self) -> bool:
+        return len(self.scored.stacks(self.starts, "evaluation")) <= 1
 
     def training_slopes(self, w: Floats, keys: Any = None) -> Slopes:
         """∇L_i(w_i) as in training, and w with the buffers that the forward pass leaves.

@@ -82,6 +82,11 @@ class NodeLoss(ABC):
         return None
 
     @property
+    def unpenalised(self) -> NodeLoss:
+        """The same loss without a ridge term: what predictions are judged by."""
+        return self
+
+    @property
     def own_step_size(self) -> float | None:
         """The step size of local work where an algorithm is given none."""
         return None

@@ -17,7 +17,7 @@ torch is imported when it is first needed: ``pip install "kinfolk[torch]"``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -211,6 +211,11 @@ class TorchLoss(NodeLoss):
             moved: Floats = descent.w
             w = moved if trained == w.shape[1] else np.concatenate([moved, renewed[:, trained:]], axis=1)
         return w
+
+    @property
+    def unpenalised(self) -> TorchLoss:
+        """Without the ridge term."""
+        return replace(self, ridge=0.0) if self.ridge else self
 
     @property
     def own_step_size(self) -> float:

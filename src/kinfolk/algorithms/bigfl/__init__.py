@@ -2,22 +2,25 @@
 
 from kinfolk.algorithms.bigfl.adjoint import Adjoint
 from kinfolk.algorithms.bigfl.algorithm import BiGFL
-from kinfolk.algorithms.bigfl.lower import GraphEmbedding, LaplacianCoupling, LowerLevel
-from kinfolk.algorithms.bigfl.shapes import FullMatrix, LowRank, MatrixPerLayer, NumberPerLayer
-from kinfolk.algorithms.bigfl.upper import CosineEmbedding, HeldOutError, Regression, UpperLevel
+from kinfolk.algorithms.bigfl.lower import GraphEmbedding, LaplacianCoupling, Links, LowerLevel
+from kinfolk.algorithms.bigfl.shapes import FullMatrix, LowRank, MatrixPerLayer, NumberPerLayer, Shape
+from kinfolk.algorithms.bigfl.upper import Common, CosineEmbedding, HeldOutError, Regression, UpperLevel
 
 __all__ = [
     "Adjoint",
     "BiGFL",
+    "Common",
     "CosineEmbedding",
     "FullMatrix",
     "GraphEmbedding",
     "HeldOutError",
     "LaplacianCoupling",
+    "Links",
     "LowRank",
     "LowerLevel",
     "MatrixPerLayer",
     "NumberPerLayer",
     "Regression",
+    "Shape",
     "UpperLevel",
 ]

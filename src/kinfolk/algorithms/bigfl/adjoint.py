@@ -110,6 +110,8 @@ class Krylov(NamedTuple):
 
     def solution(self) -> Solution:
         """Where the residual is smallest within what was explored."""
+        if not np.isfinite(self.hessenberg).all() or not np.isfinite(self.size):
+            return Solution(np.zeros_like(self.next), np.inf)
         right = np.zeros(len(self.hessenberg))
         right[0] = self.size
         share = np.linalg.lstsq(self.hessenberg, right, rcond=None)[0]

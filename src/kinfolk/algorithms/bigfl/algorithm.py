@@ -35,20 +35,36 @@ import numpy as np
 
 from kinfolk.algorithms.bigfl.adjoint import Adjoint, Krylov, conjugate_gradients, largest_curvature
 from kinfolk.algorithms.bigfl.lower import GraphEmbedding, LaplacianCoupling, Links, LowerLevel
+from kinfolk.algorithms.bigfl.memory import Facts, Memory
+from kinfolk.algorithms.bigfl.phi_steps import UNSTABLE, PhiSteps
 from kinfolk.algorithms.bigfl.upper import HeldOutError, Rows, UpperLevel
-from kinfolk.algorithms.local_work import Decay, LocalWork, Plan, StepSize, size_of_step
+from kinfolk.algorithms.local_work import Addition, Decay, LocalWork, Plan, StepSize
 from kinfolk.algorithms.parametric import ratio, squares
-from kinfolk.checks import AtLeast, InputError, Positive, as_floats, check_parameters, check_value
-from kinfolk.engine.protocol import Arrays, Coordinated, Inbox, Models, Outbox, PerNode, Reply, Sends, Sent, Turn
+from kinfolk.checks import AtLeast, InputError, Positive, as_floats, check_value, first_line
+from kinfolk.engine.protocol import (
+    Algorithm,
+    Arrays,
+    Coordinated,
+    Inbox,
+    Models,
+    Outbox,
+    PerNode,
+    Reply,
+    Sends,
+    Sent,
+    Turn,
+)
 from kinfolk.engine.run import Run
+from kinfolk.engine.specs import spec_of
+from kinfolk.network.fingerprint import fingerprint
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.node_loss import LocalLosses
 from kinfolk.typing import Floats, Ints
 
-BEGINNING, DRAWN = 7, 8  # key what the coordinator draws: where φ begins, and negatives
-POWER_STEPS = 4  # of the search for the largest curvature, from where the last one ended
-UNSTABLE = 2.0  # β times the largest curvature, above which descent does not settle
+RECORDS = (Facts, Krylov, Links)  # of the coordinator's memory: a checkpoint looks for them here
+BEGINNING = 7  # keys where φ begins
+POWER_STEPS = 8  # of the search for the largest curvature, from where the last one ended
 
 
 class Game(NamedTuple):
@@ -63,36 +79,9 @@ class State(NamedTuple):
 
     w: PerNode  # (nodes, games, parameters) θ_i
     way: PerNode  # (nodes,) sum of step sizes since the last step of φ
+    interval: PerNode  # (nodes,) the number of steps of φ before
     steepest: PerNode  # (nodes, parameters) the direction in which F_i is most curved
     validation: PerNode  # (nodes, games) V_i at the last step of φ; NaN where there is none
-
-
-class Facts(NamedTuple):
-    """What the coordinator tells of how φ is learnt."""
-
-    learning: float  # whether φ still changes
-    phi_steps: float  # made
-    skipped: float  # not made, because the hypergradient could not be trusted
-    exchanges: float  # for adjoint equations
-    upper: float  # f
-    adjoint_residual: float
-    stability: float  # β times the largest curvature
-    phi_distance: float  # ‖φ − I‖
-
-
-class Memory(NamedTuple):
-    """What the coordinator keeps."""
-
-    links: Links
-    layout: dict[str, tuple[int, ...]]
-    w: Floats  # (nodes, games, parameters) as last received
-    phi: Floats  # (numbers,)
-    identity: Floats  # (numbers,)
-    step: Floats  # (games,) step sizes that are safe
-    by_phi: Floats  # (numbers,) ∂f/∂φ, between two exchanges
-    krylov: Krylov | None  # between two exchanges
-    hypergradient: Floats  # (numbers,) the last one
-    facts: Facts
 
 
 @dataclass(frozen=True)
@@ -132,7 +121,7 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
         on the same batches: the history has their errors. They cost as much again, each.
 
     The history has the error of ``training`` rows; where φ is learnt the upper loss, the relative ``adjoint_residual``,
-    the number of ``exchanges``, the ``stability`` β·λ_max (below 2), steps made and skipped, ‖φ − I‖, the
+    the number of ``exchanges``, the ``stability`` β·λ_max (a bound, below 2), steps made and skipped, ‖φ − I‖, the
     ``validation`` error on held-out rows, and the errors of the controls. The residual is that of the game, and
     infinite as long as φ is learnt.
 
@@ -144,7 +133,7 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
     """
 
     lam: Annotated[float, AtLeast(0)] = 0.1
-    kappa: Annotated[float, AtLeast(0)] = 0.0
+    kappa: Annotated[float, AtLeast(0)] = 1e-4
     phi: Any = "identity"
     lower: LowerLevel = GraphEmbedding()
     upper: UpperLevel = HeldOutError()
@@ -158,6 +147,7 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
     controls: bool = True
 
     moves_without_data: ClassVar[bool] = True
+    needs_slope: ClassVar[bool] = True
 
     @property
     def carries_statistics(self) -> bool:
@@ -185,47 +175,98 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
 
     @property
     def learning_rounds(self) -> int:
-        """The last round in which φ changes."""
+        """How many rounds it takes to learn φ."""
         return self.warm_up + self.phi_every * self.phi_steps if self.learns else 0
 
-    def moves_phi(self, round_: int) -> bool:
-        """Whether a round ends with a step of φ."""
-        after = round_ - self.warm_up
+    def _moves_phi(self, count: int) -> bool:
+        """Whether the round of this number, counted from where the run began, ends with a step of φ."""
+        after = count - self.warm_up
         return self.learns and 0 < after <= self.phi_every * self.phi_steps and after % self.phi_every == 0
 
-    def exchanges(self, round_: int) -> int:
+    def exchanges(self, round_: int, memory: Memory) -> int:
         """One, and those of the adjoint equation."""
-        return 1 + (self.adjoint.exchanges if self.moves_phi(round_) and self.upper.descends else 0)
+        solves = self._moves_phi(round_ - memory.began) and self.upper.descends
+        return 1 + (self.adjoint.exchanges if solves else 0)
+
+    @property
+    def _phi(self) -> PhiSteps:
+        return PhiSteps(
+            self.lower, self.upper, self.lam, self.kappa, self.lam_upper, self.adjoint, self.phi_step_size,
+            self.normalised,
+        )  # fmt: skip
 
     def check(self, problem: Problem) -> None:
         """A φ of the right size, a graph with edges to learn it on, and settings that fit together."""
         super().check(problem)
-        for part in (self.lower, self.upper, self.adjoint):
-            check_parameters(part)
         links, layout = Links.of(problem.graph), self.loss.layout(problem.feature_count)
-        self.lower.check(links, layout, self._given)
+        if self.loss.trained(problem.feature_count) < self.width(problem):
+            raise InputError(
+                "Expected a module without floating buffers for BiGFL, which draws parameters to those of neighbours, "
+                "got one that has some: make them no buffers, or average models, as FedAvg does."
+            )
+        self.lower.check(links, layout)
+        self._check_given(links, layout)
         if not callable(self.phi_step_size):
             check_value("phi_step_size", "BiGFL", self.phi_step_size, Annotated[float, Positive()])
-        if not self.learns:
+        if self.learns:
+            self._check_learning(problem, len(self.lower.identity(links, layout)))
+
+    def _check_given(self, links: Links, layout: dict[str, tuple[int, ...]]) -> None:
+        given = self._given
+        if given is None:
             return
+        size = len(self.lower.identity(links, layout))
+        if given.shape != (size,):
+            raise InputError(f"Expected {size:,} numbers for φ on this model, got {given.size:,}.")
+        if not np.allclose(self.lower.projected(layout, given), given, atol=1e-9):
+            raise InputError(
+                "Expected a φ that the lower level admits (‖φ‖₂ ≤ 1 for GraphEmbedding), got one that it does not: "
+                "scale it down."
+            )
+
+    def _check_learning(self, problem: Problem, size: int) -> None:
         if not problem.graph.edge_count:
             raise InputError(
                 "Expected a graph with edges for BiGFL(phi='learn'), got none: use Local, which learns at every node "
                 "alone."
             )
-        self.refuse_optimiser("whose hypergradient is that of plain descent")
+        if not size or self.lam == 0:
+            got = "lam=0" if size else f"{type(self.lower).__name__}, which has none"
+            raise InputError(f"Expected a game that depends on φ for phi='learn', got {got}: leave phi out.")
         self.upper.check(problem, self.lower)
+        if self.upper.descends:
+            self.refuse_optimiser("whose hypergradient is that of plain descent")
+
+    def check_data(self, site: Site) -> None:
+        """Losses that can be differentiated twice, where φ is learnt by descent."""
+        super().check_data(site)
+        some = np.flatnonzero(site.data.sizes > 0)[:1]
+        if not self.learns or not self.upper.descends or not len(some):
+            return
+        losses = site.local_losses(self.loss).take(some)
+        try:
+            losses.hessian_product(losses.start, losses.start)
+            losses.gauss_newton(losses.start)(losses.start)
+        except RuntimeError as error:  # whatever torch cannot differentiate twice
+            raise InputError(
+                f"Expected a model that can be differentiated twice for phi='learn', got one that cannot: "
+                f"{first_line(error)}"
+            ) from error
 
     @property
     def _given(self) -> Floats | None:
         """The numbers of a given φ."""
-        if isinstance(self.phi, str):
-            if self.phi not in ("identity", "learn"):
-                raise InputError(
-                    f"The 'phi' parameter of BiGFL must be 'identity', 'learn' or an array. Got {self.phi!r} instead."
-                )
+        if isinstance(self.phi, str) and self.phi in ("identity", "learn"):
             return None
-        return as_floats(self.phi, "phi", 1)
+        if self.phi is None or isinstance(self.phi, str):
+            raise InputError(
+                f"The 'phi' parameter of BiGFL must be 'identity', 'learn' or an array. Got {self.phi!r} instead."
+            )
+        return as_floats(self.phi, "phi", 1, 2).ravel()
+
+    def starts_from(self, problem: Problem, other: Algorithm[Any], before: Problem) -> bool:
+        """From any run with as many parameters: other games start where the first one is."""
+        return isinstance(other, BiGFL) and self.width(problem) == other.width(before)
 
     def sends(self, problem: Problem) -> Sends:
         """The coordinator receives parameters; for steps of φ products of the curvature, and errors."""
@@ -244,17 +285,21 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
 
     # ------------------------------------------------------------------ a node: which losses
 
-    def learnt_losses(self, site: Site, turn: Turn) -> LocalLosses:
-        """Without the rows that are held out, as long as φ is learnt."""
-        return self._losses(site, learning=turn.round <= self.learning_rounds)
-
     def _losses(self, site: Site, *, learning: bool) -> LocalLosses:
+        """Without the rows that are held out, as long as φ is learnt."""
         if learning and self.learns and self.upper.held_out > 0:
             return site.local_losses(Rows(self.loss, self.upper.held_out, held_out=False))
         return site.local_losses(self.loss)
 
     def _held_out(self, site: Site) -> LocalLosses:
-        return site.local_losses(Rows(self.loss, self.upper.held_out, held_out=True)).means
+        return site.local_losses(Rows(self.loss.unpenalised, self.upper.held_out, held_out=True)).means
+
+    def _count(self, inbox: Inbox, turn: Turn) -> int:
+        """The number of the round, counted from where the run began."""
+        return turn.round - int(inbox.to_all["began"])
+
+    def _learnt_losses(self, site: Site, inbox: Inbox, turn: Turn) -> LocalLosses:
+        return self._losses(site, learning=self._count(inbox, turn) <= self.learning_rounds)
 
     def curvature(self, site: Site) -> Floats:
         """How curved F_i is at most, with and without the rows that are held out; zero where a step size is given."""
@@ -281,13 +326,18 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
         state = State(
             np.repeat(start[:, None], games, axis=1),
             np.zeros(count),
+            np.full(count, -1),
             np.tile(along / np.linalg.norm(along), (count, 1)),
             np.full((count, games), np.nan),
         )
         return self.resume(site, state, turn)
 
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
-        """Go on from a state."""
+        """Go on from the parameters of a state; φ is learnt anew."""
+        games = len(self.games)
+        w = state.w if state.w.shape[1] == games else np.repeat(state.w[:, :1], games, axis=1)
+        count = site.node_count
+        state = State(w, np.zeros(count), np.full(count, -1), state.steepest, np.full((count, games), np.nan))
         return state, Outbox(coordinator={"w": state.w, "curvature": self.curvature(site)})
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
@@ -295,36 +345,33 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
         if turn.exchange:
             return state, Outbox(coordinator=self._answered(site, state, inbox, turn))
         state = self._played(site, state, inbox, turn)
-        if not self.moves_phi(turn.round) or not self.upper.descends:
-            return state, Outbox(coordinator={"w": state.w})
-        losses = self._curved_losses(site, turn)
-        sharpness, steepest = largest_curvature(
-            lambda v: losses.hessian_product(state.w[:, 0], v), state.steepest, POWER_STEPS
-        )
-        sent = {"w": state.w, "sharpness": sharpness}
-        state = state._replace(steepest=steepest)
-        if self.upper.held_out > 0:
-            slope, validation = self._validated(site, state)
-            sent |= {"slope": slope, "validation": validation}
-            state = state._replace(validation=validation)
+        sent = {"w": state.w}
+        if self._moves_phi(self._count(inbox, turn)) and self.upper.descends:
+            losses, w = self._curved_losses(site, inbox, turn), state.w[:, 0]
+            sharpness, steepest = largest_curvature(lambda v: losses.hessian_product(w, v), state.steepest, POWER_STEPS)
+            state, sent["sharpness"] = state._replace(steepest=steepest), sharpness
+            if self.upper.held_out > 0:
+                sent["slope"], sent["validation"] = self._validated(site, state)
+                state = state._replace(validation=sent["validation"])
         return state, Outbox(coordinator=sent)
 
     def _played(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> State:
         """(1), in all games."""
+        losses, steps = self._learnt_losses(site, inbox, turn), inbox.to_all["step"]
         w = np.empty_like(state.w)
         for k, game in enumerate(self.games):
-            received, phi = _received(inbox, k), inbox.to_all.get(f"{k}.phi")
+            pull = self._pull(site, game, _phi(inbox, k), _received(inbox, k))
+            w[:, k] = self.worked(site, turn, state.w[:, k], float(steps[k]), pull, losses=losses)
+        interval = np.full(site.node_count, (self._count(inbox, turn) - 1 - self.warm_up) // self.phi_every)
+        before = np.where(state.interval == interval, state.way, 0.0)
+        return state._replace(w=w, way=before + self.way(losses, turn, float(steps[0])), interval=interval)
 
-            def pull(theta: Floats, game: Game = game, received: Any = received, phi: Any = phi) -> Floats:
-                out = self.kappa * theta
-                if game.lower is not None:
-                    out += self.lam * game.lower.slope(self._layout(site), phi, theta, received)
-                return out
-
-            w[:, k] = self.worked(site, turn, state.w[:, k], float(inbox.to_all["step"][k]), pull)
-        begins = (turn.round - 1 - self.warm_up) % self.phi_every == 0  # a step of φ was made, or could have been
-        way = self.way(self.learnt_losses(site, turn), turn, float(inbox.to_all["step"][0]))
-        return state._replace(w=w, way=way + (0.0 if begins else state.way))
+    def _pull(self, site: Site, game: Game, phi: Floats, received: dict[str, Floats]) -> Addition:
+        """λ ∂P_i/∂θ_i + κ θ_i of a game."""
+        layout, lower = self._layout(site), game.lower
+        if lower is None:
+            return lambda theta: self.kappa * theta
+        return lambda theta: self.lam * lower.slope(layout, phi, theta, received) + self.kappa * theta
 
     def _layout(self, site: Site) -> dict[str, tuple[int, ...]]:
         return self.loss.layout(site.data.feature_count)
@@ -337,9 +384,9 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
         values = np.stack([losses.value(state.w[:, k]) for k in range(len(self.games))], axis=1)
         return losses.gradient(state.w[:, 0]), np.where(losses.has_data[:, None], values, np.nan)
 
-    def _curved_losses(self, site: Site, turn: Turn) -> LocalLosses:
+    def _curved_losses(self, site: Site, inbox: Inbox, turn: Turn) -> LocalLosses:
         """F_i on the rows from which curvatures are computed: the same in all exchanges of a round."""
-        losses = self.learnt_losses(site, turn)
+        losses = self._learnt_losses(site, inbox, turn)
         if self.adjoint.batch is None:
             return losses.means
         keys = replace(turn, exchange=0).keys(site.nodes, "curvature")
@@ -349,7 +396,7 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
     def _answered(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> dict[str, Floats]:
         """What (2) needs of a node: its own solve, and the product of its curvature with that."""
         w, v = state.w[:, 0], inbox.to_each["v"]
-        losses, layout, phi = self._curved_losses(site, turn), self._layout(site), inbox.to_all["0.phi"]
+        losses, layout, phi = self._curved_losses(site, inbox, turn), self._layout(site), _phi(inbox, 0)
         damping = 1.0 / state.way if self.adjoint.damping is None else np.full(len(w), self.adjoint.damping)
         shift = (self.kappa + damping)[:, None]
 
@@ -369,38 +416,42 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
     # ------------------------------------------------------------------ the coordinator
 
     def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
-        """φ = I, or as given; a changed problem goes on from the φ that was learnt."""
+        """φ = I, or as given; a changed problem learns on from the φ that was learnt before."""
         links, layout = Links.of(problem.graph), self.loss.layout(problem.feature_count)
-        identity = self.lower.identity(links, layout)
-        phi = identity if self._given is None else self.lower.projected(layout, self._given)
+        identity, kind = self.lower.identity(links, layout), fingerprint(repr(spec_of(self.lower)))
+        phi = identity if self._given is None else self._given
         if self.learns:
             phi = self.lower.beginning(links, layout, np.random.default_rng([BEGINNING, turn.seed]))
-            phi = before.phi if before is not None and before.phi.shape == phi.shape else phi
+            phi = before.phi if before is not None and before.lower == kind else phi
         w = np.zeros((links.node_count, len(self.games), self.width(problem)))
-        none = np.zeros_like(phi)
+        none, steps = np.zeros_like(phi), np.ones(len(self.games))
         nothing = Facts(float(self.learns), 0, 0, 0, np.nan, np.nan, np.nan, 0.0)
-        return Memory(links, layout, w, phi, identity, np.ones(len(self.games)), none, None, none, nothing)
+        memory = Memory(turn.round, links, layout, kind, w, phi, identity, steps, none, None, none, nothing)
+        return self._phi.with_phi(memory, phi, nothing)
 
     def combine(self, memory: Memory, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
-        """Message passing (10.13) after a round; questions and answers of (2); and (3)."""
+        """Message passing (10.13) after a round; (2) by questions and answers; and (3)."""
         if "curvature" in outbox:
             memory = memory._replace(step=self._safe_steps(memory, outbox["curvature"]))
         if "w" in outbox:
             w = memory.w.copy()
             w[turn.active] = outbox["w"]
             memory = memory._replace(w=w)
-        moves = turn.round > 0 and self.moves_phi(turn.round)
-        if moves and not self.upper.descends:
-            memory = self._regressed(memory)
-        elif moves and turn.exchange == 0:
-            memory = self._asked(memory, outbox, turn)
-        elif moves:
-            memory = self._extended(memory, outbox, turn)
-            if turn.exchange == self.adjoint.exchanges:
-                memory = self._moved(memory, turn)
-        learning = turn.round < self.learning_rounds
-        memory = memory._replace(facts=memory.facts._replace(learning=float(learning)))
+        count = turn.round - memory.began
+        if self._moves_phi(count):
+            memory = self._toward_phi(memory, outbox, turn)
+        learning = float(count < self.learning_rounds)
+        memory = memory._replace(facts=memory.facts._replace(learning=learning))
         return memory, self._reply(memory, turn)
+
+    def _toward_phi(self, memory: Memory, outbox: Arrays, turn: Turn) -> Memory:
+        """What an exchange of a round that moves φ adds."""
+        if not self.upper.descends:
+            return self._phi.fitted(memory)
+        if turn.exchange == 0:
+            return self._phi.begun(memory, outbox, turn, float(np.max(self.rate(turn, 0, memory.step[0]))))
+        memory = self._phi.extended(memory, outbox, turn)
+        return self._phi.moved(memory, turn) if turn.exchange == self.adjoint.exchanges else memory
 
     def _safe_steps(self, memory: Memory, curvature: Floats) -> Floats:
         """1 / (largest curvature of a node and its pull), in every game; as good as any where a step size is given."""
@@ -411,13 +462,11 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
     def _reply(self, memory: Memory, turn: Turn) -> Reply:
         """φ and what was learnt of it to all; what they need of the others, or v, to each."""
         phis = {f"{k}.phi": phi for k, phi in enumerate([memory.phi, memory.identity][: len(self.games)])}
-        none = {f"{k}.phi": np.zeros(0) for k in range(2, len(self.games))}
         facts = {name: np.asarray(value) for name, value in memory.facts._asdict().items()}
-        to_all = {**phis, **none, "step": memory.step, **facts}
-        if memory.krylov is not None:
-            to_each = {"v": memory.krylov.next}
-            return Reply(to_all, to_each if turn.exchange else {**to_each, **self._messages(memory, turn)})
-        return Reply(to_all, self._messages(memory, turn))
+        to_all = {**phis, "step": memory.step, "began": np.asarray(memory.began), **facts}
+        question = {} if memory.krylov is None else {"v": memory.krylov.next}
+        moved = memory.krylov is None or turn.exchange == 0  # θ or φ is new
+        return Reply(to_all, {**question, **(self._messages(memory, turn) if moved else {})})
 
     def _messages(self, memory: Memory, turn: Turn) -> dict[str, Floats]:
         phis = [memory.phi, memory.identity, np.zeros(0)]
@@ -428,70 +477,12 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
             for name, rows in game.lower.messages(memory.links, memory.layout, phis[k], memory.w[:, k]).items()
         }
 
-    def _regressed(self, memory: Memory) -> Memory:
-        """φ from θ at once."""
-        found = self.upper.fitted(self.lower, memory.links, memory.layout, memory.w[:, 0])
-        facts = memory.facts._replace(phi_steps=memory.facts.phi_steps + 1)
-        return self._with_phi(memory, found, facts)
-
-    def _asked(self, memory: Memory, outbox: Arrays, turn: Turn) -> Memory:
-        """f with its derivatives, and the first question of (2)."""
-        links, layout, phi, w = memory.links, memory.layout, memory.phi, memory.w[:, 0]
-        rng = np.random.default_rng([DRAWN, turn.seed, turn.round])
-        common = self.upper.common(self.lower, links, layout, phi, w, rng)
-        distance = self.lower.distance(links, layout, phi)
-        right, value = common.w[turn.active], common.value
-        if "validation" in outbox:
-            known = ~np.isnan(outbox["validation"][:, 0])
-            share = 1.0 / max(int(known.sum()), 1)
-            right = right + share * outbox["slope"]
-            value += share * float(outbox["validation"][known, 0].sum())
-        curved = outbox["sharpness"].max() + self.kappa + self.lam * self.lower.bound(links).max()
-        facts = memory.facts._replace(
-            upper=value + self.lam_upper * distance.value,
-            stability=float(np.max(self.rate(turn, 0, memory.step[0])) * curved),
-        )
-        return memory._replace(
-            by_phi=common.phi + self.lam_upper * distance.slope, krylov=Krylov.of(right), facts=facts
-        )
-
-    def _extended(self, memory: Memory, outbox: Arrays, turn: Turn) -> Memory:
-        """A step of the Krylov method: what the graph adds to the products of the nodes."""
-        assert memory.krylov is not None
-        solved = outbox["solved"] if self.adjoint.preconditioned else memory.krylov.next
-        spread = np.zeros_like(memory.w[:, 0])
-        spread[turn.active] = solved  # those away stay as they are: their v is zero
-        pulled = self.lower.adjoint_product(memory.links, memory.layout, memory.phi, memory.w[:, 0], spread)
-        product = outbox["product"] + self.lam * pulled[turn.active]
-        facts = memory.facts._replace(exchanges=memory.facts.exchanges + 1)
-        return memory._replace(krylov=memory.krylov.extended(solved, product), facts=facts)
-
-    def _moved(self, memory: Memory, turn: Turn) -> Memory:
-        """(3), unless the hypergradient cannot be trusted."""
-        assert memory.krylov is not None
-        found, w = memory.krylov.solution(), memory.w[:, 0]
-        v = np.zeros_like(w)
-        v[turn.active] = found.v
-        gradient = memory.by_phi - self.lam * self.lower.phi_product(memory.links, memory.layout, memory.phi, w, v)
-        facts = memory.facts._replace(adjoint_residual=found.residual)
-        memory = memory._replace(krylov=None, hypergradient=gradient)
-        length = float(np.linalg.norm(gradient))
-        usable = found.residual <= self.adjoint.trust and facts.stability < UNSTABLE and 0 < length < math.inf
-        if not usable:
-            return memory._replace(facts=facts._replace(skipped=facts.skipped + 1))
-        alpha = size_of_step(self.phi_step_size, int(facts.phi_steps))
-        along = gradient * (self.lower.unit(memory.layout, memory.phi) / length if self.normalised else 1.0)
-        return self._with_phi(memory, memory.phi - alpha * along, facts._replace(phi_steps=facts.phi_steps + 1))
-
-    def _with_phi(self, memory: Memory, phi: Floats, facts: Facts) -> Memory:
-        phi = self.lower.projected(memory.layout, phi)
-        distance = math.sqrt(2.0 * self.lower.distance(memory.links, memory.layout, phi).value)
-        return memory._replace(phi=phi, facts=facts._replace(phi_distance=distance))
-
     # ------------------------------------------------------------------ what comes out
 
     def phi_of(self, run: Run) -> Floats:
         """The numbers of φ at the end of a run, to be given to another as ``phi``."""
+        if not isinstance(run.algorithm, BiGFL):
+            raise InputError(f"Expected a run of BiGFL, got one of {type(run.algorithm).__name__}.")
         phi: Floats = run.snapshot.memory.phi
         return phi.copy()
 
@@ -504,7 +495,7 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
         """The game's value and slope, and what is compared."""
         learning = bool(inbox.to_all["learning"])
         losses, layout, received = self._losses(site, learning=learning).means, self._layout(site), _received(inbox, 0)
-        w, phi, one = state.w[:, 0], inbox.to_all["0.phi"], np.ones(site.node_count)
+        w, phi, one = state.w[:, 0], _phi(inbox, 0), np.ones(site.node_count)
         loss = losses.value(w)
         pull = self.lower.slope(layout, phi, w, received)
         out = {
@@ -553,16 +544,20 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
         return out
 
     def findings(self, row: Mapping[str, float]) -> list[str]:
-        """Whether φ has helped, as far as was measured, and whether steps were skipped."""
+        """Whether φ has helped, as far as was measured, and what has kept it from being learnt."""
         if not self.learns:
             return []
         out = []
+        tried = row["phi_steps"] + row["skipped"]
+        if row["residual"] == math.inf:
+            out.append(
+                f"{tried:.0f} of {self.phi_steps} steps of φ were tried: it takes {self.learning_rounds:,} rounds to "
+                "learn φ, and more for models that have seen all rows."
+            )
         if row["skipped"] > 0:
             out.append(
-                f"{row['skipped']:.0f} of {row['skipped'] + row['phi_steps']:.0f} steps of φ were skipped, as their "
-                f"hypergradient could not be trusted: the last adjoint residual is {row['adjoint_residual']:.2g} (at "
-                f"most {self.adjoint.trust:g}), β times the largest curvature {row['stability']:.2g} (below 2): take a "
-                "smaller step_size, or more exchanges."
+                f"{row['skipped']:.0f} of {tried:.0f} steps of φ were skipped, as their hypergradient could not be "
+                f"trusted: {self._why_skipped(row)}."
             )
         for kind, rows in (("error", "test rows"), ("validation", "held-out rows, on which φ was learnt")):
             if f"{kind}_identity" in row and not math.isnan(row[kind]):
@@ -570,8 +565,23 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
                 out.append(f"Mean error on {rows}: {row[kind]:.3g} with the φ that was learnt, {others}.")
         return out
 
+    def _why_skipped(self, row: Mapping[str, float]) -> str:
+        """What the last numbers say."""
+        if not row["stability"] < UNSTABLE:
+            bound = f"β times the largest curvature is {row['stability']:.2g}, not below 2"
+            return f"{bound}, so take a smaller step_size"
+        if not row["adjoint_residual"] <= self.adjoint.trust:
+            return f"the last adjoint residual is {row['adjoint_residual']:.2g}, so take more exchanges"
+        return "earlier ones were not stable or not solved, or it was zero or no number"
+
 
 CONTROLS = {"identity": "with φ = I", "laplacian": "with a Laplacian coupling", "local": "alone"}
+
+
+def _phi(inbox: Inbox, game: int) -> Floats:
+    """φ of a game; no numbers where it has none."""
+    name = f"{game}.phi"
+    return np.asarray(inbox.to_all[name]) if name in inbox.to_all else np.zeros(0)
 
 
 def _received(inbox: Inbox, game: int) -> dict[str, Floats]:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from kinfolk.algorithms.bigfl.shapes import Distance, Layout, NumberPerLayer, Shape, check_phi
+from kinfolk.algorithms.bigfl.shapes import Distance, Layout, NumberPerLayer, Shape, check_size
 from kinfolk.algorithms.parametric import squares
 from kinfolk.checks import InputError
 from kinfolk.network.graph import Graph
@@ -68,12 +68,12 @@ class LowerLevel(ABC):
         """φ where learning begins: the identity, or near it."""
         return self.identity(links, layout)
 
-    def check(self, links: Links, layout: Layout, phi: Floats | None) -> None:  # noqa: B027 - most suit all
-        """Refuse a graph, or a given φ, that does not fit."""
+    def check(self, links: Links, layout: Layout) -> None:  # noqa: B027 - most suit all
+        """Refuse a graph or a model that does not fit."""
 
     @abstractmethod
     def bound(self, links: Links) -> Floats:
-        """(nodes,) the most that the rows of ∂²P_i/∂θ_i∂θ_j add up to, for any admitted φ: it limits step sizes."""
+        """(nodes,) a bound on how curved the game of P is, for any admitted φ; the largest limits step sizes."""
 
     def projected(self, layout: Layout, phi: Floats) -> Floats:
         """The nearest admitted φ."""
@@ -129,17 +129,10 @@ def _averaging(links: Links) -> scipy.sparse.csr_array:
     return (share @ (links.matrix(links.weights) + scipy.sparse.eye_array(links.node_count))).tocsr()
 
 
-def _laplacian(links: Links) -> scipy.sparse.csr_array:
-    """I − D^{-1/2} A D^{-1/2}: what is usually called the normalised Laplacian."""
-    root = 1.0 / np.sqrt(np.where(links.degrees > 0, links.degrees, 1.0))
-    between = links.matrix(links.weights * root[links.head] * root[links.tail])
-    return (scipy.sparse.eye_array(links.node_count) - between).tocsr()
-
-
+NORMALISED = "normalised adjacency"
 PROPAGATIONS: dict[str, Callable[[Links], scipy.sparse.csr_array]] = {
-    "normalised adjacency": _normalised,
+    NORMALISED: _normalised,
     "mean": _averaging,
-    "laplacian": _laplacian,
 }
 
 
@@ -153,12 +146,12 @@ class GraphEmbedding(LowerLevel):
         How numbers make φ: ``NumberPerLayer()``, ``MatrixPerLayer()``, ``LowRank(rank)`` or ``FullMatrix()``.
     propagation : str or matrix
         L: ``"normalised adjacency"`` D̃^{-1/2}(A + I)D̃^{-1/2}, which the chapter calls a Laplacian and has as its
-        example; ``"mean"`` D̃^{-1}(A + I); ``"laplacian"`` I − D^{-1/2}AD^{-1/2}, which draws a node away from its
-        neighbours; or a matrix (nodes, nodes).
+        example; ``"mean"`` D̃^{-1}(A + I); or a matrix (nodes, nodes). A matrix with ‖L‖₂ > 1 may give a game that does
+        not come to rest, and with L_ii = 1, as in a normalised Laplacian, φ = I has no pull.
     """
 
     shape: Shape = NumberPerLayer()
-    propagation: Any = "normalised adjacency"
+    propagation: Any = NORMALISED
 
     def matrix(self, links: Links) -> scipy.sparse.csr_array:
         """L."""
@@ -166,15 +159,15 @@ class GraphEmbedding(LowerLevel):
             return PROPAGATIONS[self.propagation](links)
         return scipy.sparse.csr_array(self.propagation, dtype=np.float64)
 
-    def check(self, links: Links, layout: Layout, phi: Floats | None) -> None:
-        """An L for these nodes, and a φ for these parameters."""
+    def check(self, links: Links, layout: Layout) -> None:
+        """An L for these nodes, and a φ that is not too large."""
         known = isinstance(self.propagation, str) and self.propagation in PROPAGATIONS
         if isinstance(self.propagation, str) and not known:
             names = ", ".join(map(repr, PROPAGATIONS))
             raise InputError(f"Expected {names}, or a matrix, for propagation, got {self.propagation!r}.")
         if not known:
             self._check_matrix(links.node_count)
-        check_phi(self.shape, layout, phi)
+        check_size(self.shape, layout)
 
     def _check_matrix(self, count: int) -> None:
         try:
@@ -193,10 +186,14 @@ class GraphEmbedding(LowerLevel):
         return self.shape.beginning(layout, rng)
 
     def bound(self, links: Links) -> Floats:
-        """(1 + |L_ii|)(1 + Σ_j |L_ij|)."""
-        size = abs(self.matrix(links))
-        own = size.diagonal()
-        return np.asarray((1.0 + own) * (1.0 + size.sum(axis=1)))
+        """(1 + |L_ii|)(1 + ‖L‖₂)."""
+        matrix = abs(self.matrix(links))
+        norm = (
+            1.0
+            if isinstance(self.propagation, str) and self.propagation == NORMALISED
+            else np.sqrt(matrix.sum(axis=0).max() * matrix.sum(axis=1).max())
+        )
+        return np.asarray((1.0 + matrix.diagonal()) * (1.0 + norm))
 
     def projected(self, layout: Layout, phi: Floats) -> Floats:
         """‖φ‖₂ ≤ 1."""

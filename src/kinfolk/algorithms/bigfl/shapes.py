@@ -8,7 +8,7 @@ So φ may be one number per layer, a matrix per layer, or the identity less a ma
     φ = I − UUᵀ, U with ``rank`` columns                                                  ``LowRank``
     φ any matrix                                                                          ``FullMatrix``
 
-All are kept at ‖φ‖₂ ≤ 1, above which the game of (10.17) has no rest. Among symmetric matrices within that bound,
+All are kept at ‖φ‖₂ ≤ 1, above which the game of (10.17) may have no rest. Among symmetric matrices within that bound,
 I − UUᵀ with ‖U‖₂² ≤ 2 is every one that differs from the identity by a matrix of low rank.
 """
 
@@ -267,23 +267,19 @@ class LowRank(Shape):
         return math.sqrt(self.rank)
 
 
-def check_phi(shape: Shape, layout: Layout, phi: Floats | None) -> None:
-    """Refuse a φ with too many numbers to keep, or a given one with another number of them."""
+def check_size(shape: Shape, layout: Layout) -> None:
+    """Refuse a φ with too many numbers to keep."""
     size = shape.size(layout)
     if size > MOST_NUMBERS:
         raise InputError(
             f"Expected a φ of at most {MOST_NUMBERS:,} numbers, got {size:,} with {type(shape).__name__} for "
             f"{sum(map(math.prod, layout.values())):,} parameters: take NumberPerLayer, or LowRank."
         )
-    if phi is not None and phi.shape != (size,):
-        raise InputError(
-            f"Expected {size:,} numbers for φ with {type(shape).__name__} on this model, got shape {phi.shape}."
-        )
 
 
 def _layer(name: str) -> str:
     """The layer of a part: 'hidden.weight' and 'hidden.bias' belong to 'hidden'."""
-    return name.rpartition(".")[0] or name
+    return name.rpartition(".")[0]
 
 
 def _layers(layout: Layout) -> Ints:

@@ -115,7 +115,7 @@ class CosineEmbedding(UpperLevel):
         size = np.sqrt(np.maximum((H**2).sum(axis=1), TINY))
         unit = H / size[:, None]
         count = links.node_count
-        alike, apart = self._pairs(links, rng)
+        alike, apart = (links.head, links.tail), draw_negatives(links, self.negatives, rng)
         near = (unit[alike[0]] * unit[alike[1]]).sum(axis=1)  # every edge counts at both of its ends
         far = (unit[apart[0]] * unit[apart[1]]).sum(axis=1)
         value = (2.0 * (1.0 - near).sum() + np.maximum(far, 0.0).sum() / self.negatives) / count
@@ -128,10 +128,6 @@ class CosineEmbedding(UpperLevel):
                 turned = (unit[j] - cosine[:, None] * unit[i]) / size[i, None]
                 np.add.at(slope, i, weight[:, None] * turned)
         return Common(float(value), *lower.embedded_slopes(links, layout, phi, w, slope))
-
-    def _pairs(self, links: Links, rng: np.random.Generator) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
-        """The edges, and ``negatives`` nodes for every node that are not joined with it."""
-        return (links.head, links.tail), draw_strangers(links, self.negatives, rng)
 
 
 @dataclass(frozen=True)
@@ -168,25 +164,29 @@ class Regression(UpperLevel):
 # ---------------------------------------------------------------------- what is drawn
 
 
-def draw_strangers(links: Links, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+def draw_negatives(links: Links, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """``count`` different nodes for every node that are neither itself nor its neighbours, as pairs.
 
     >>> links = Links(4, np.array([0, 1]), np.array([1, 2]), np.ones(2))
-    >>> sorted(zip(*(ends.tolist() for ends in draw_strangers(links, 1, np.random.default_rng(0)))))
-    [(0, 3), (1, 3), (2, 3), (3, 1)]
+    >>> sorted(zip(*(ends.tolist() for ends in draw_negatives(links, 1, np.random.default_rng(0)))))
+    [(0, 2), (1, 3), (2, 3), (3, 1)]
     """
-    n = links.node_count
-    joined = np.concatenate([links.head * n + links.tail, links.tail * n + links.head, np.arange(n) * (n + 1)])
-    node = np.repeat(np.arange(n), count)
-    drawn = np.full(n * count, -1, dtype=np.int64)
-    while (drawn < 0).any():
-        open_ = drawn < 0
-        drawn[open_] = rng.integers(0, n, int(open_.sum()))
-        pairs = node * n + drawn
-        first = np.zeros(len(pairs), dtype=bool)
-        first[np.unique(pairs, return_index=True)[1]] = True
-        drawn[~first | np.isin(pairs, joined)] = -1
-    return node, drawn
+    n, node = links.node_count, np.arange(links.node_count)
+    closed = np.concatenate([links.head * n + links.tail, links.tail * n + links.head, node * (n + 1)])
+    owner, other = np.divmod(np.sort(closed), n)  # whom a node may not draw, in order
+    starts = np.searchsorted(owner, np.arange(n + 1))
+    left = n - np.diff(starts)
+    ranks = np.full((n, count), -1, dtype=np.int64)  # among those left, all different (Floyd's method)
+    for k in range(count):
+        last = left - count + k
+        drawn = rng.integers(0, last + 1)
+        ranks[:, k] = np.where((ranks == drawn[:, None]).any(axis=1), last, drawn)
+    # The r-th of those left is r plus the number of closed ones before it.
+    before = owner * (n + 1) + other - (np.arange(len(other)) - starts[owner])
+    found = np.searchsorted(before, (node[:, None] * (n + 1) + ranks).ravel(), side="right") - np.repeat(
+        starts[:-1], count
+    )
+    return np.repeat(node, count), ranks.ravel() + found
 
 
 @dataclass(frozen=True)
