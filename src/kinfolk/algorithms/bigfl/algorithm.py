@@ -26,21 +26,21 @@ The chapter reads (10.13) as H = Lθ and means H = Lθφ. Its steps (10.20) are 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from kinfolk.algorithms.bigfl import history, settings
 from kinfolk.algorithms.bigfl.adjoint import Adjoint, Krylov, conjugate_gradients, largest_curvature
 from kinfolk.algorithms.bigfl.lower import GraphEmbedding, LaplacianCoupling, Links, LowerLevel
 from kinfolk.algorithms.bigfl.memory import Facts, Memory
-from kinfolk.algorithms.bigfl.phi_steps import UNSTABLE, PhiSteps
+from kinfolk.algorithms.bigfl.phi_steps import PhiSteps
 from kinfolk.algorithms.bigfl.upper import HeldOutError, Rows, UpperLevel
 from kinfolk.algorithms.local_work import Addition, Decay, LocalWork, Plan, StepSize
-from kinfolk.algorithms.parametric import ratio, squares
-from kinfolk.checks import AtLeast, InputError, Positive, as_floats, check_value, first_line
+from kinfolk.algorithms.parametric import squares
+from kinfolk.checks import AtLeast, InputError, Positive, check_value
 from kinfolk.engine.protocol import (
     Algorithm,
     Arrays,
@@ -196,73 +196,27 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
         )  # fmt: skip
 
     def check(self, problem: Problem) -> None:
-        """A φ of the right size, a graph with edges to learn it on, and settings that fit together."""
+        """A φ of the right size, a game that depends on it, and settings that fit together."""
         super().check(problem)
-        links, layout = Links.of(problem.graph), self.loss.layout(problem.feature_count)
-        if self.loss.trained(problem.feature_count) < self.width(problem):
-            raise InputError(
-                "Expected a module without floating buffers for BiGFL, which draws parameters to those of neighbours, "
-                "got one that has some: make them no buffers, or average models, as FedAvg does."
-            )
-        self.lower.check(links, layout)
-        self._check_given(links, layout)
+        layout, given = self.loss.layout(problem.feature_count), settings.given_phi(self.phi)
+        settings.check_no_buffers(self.loss.trained(problem.feature_count), self.width(problem))
+        self.lower.check(Links.of(problem.graph), layout)
+        if given is not None:
+            settings.check_given(given, self.lower, Links.of(problem.graph), layout)
         if not callable(self.phi_step_size):
             check_value("phi_step_size", "BiGFL", self.phi_step_size, Annotated[float, Positive()])
         if self.learns:
-            self._check_learning(problem, len(self.lower.identity(links, layout)))
-
-    def _check_given(self, links: Links, layout: dict[str, tuple[int, ...]]) -> None:
-        given = self._given
-        if given is None:
-            return
-        size = len(self.lower.identity(links, layout))
-        if given.shape != (size,):
-            raise InputError(f"Expected {size:,} numbers for φ on this model, got {given.size:,}.")
-        if not np.allclose(self.lower.projected(layout, given), given, atol=1e-9):
-            raise InputError(
-                "Expected a φ that the lower level admits (‖φ‖₂ ≤ 1 for GraphEmbedding), got one that it does not: "
-                "scale it down."
-            )
-
-    def _check_learning(self, problem: Problem, size: int) -> None:
-        if not problem.graph.edge_count:
-            raise InputError(
-                "Expected a graph with edges for BiGFL(phi='learn'), got none: use Local, which learns at every node "
-                "alone."
-            )
-        if not size or self.lam == 0:
-            got = "lam=0" if size else f"{type(self.lower).__name__}, which has none"
-            raise InputError(f"Expected a game that depends on φ for phi='learn', got {got}: leave phi out.")
-        self.upper.check(problem, self.lower)
-        if self.upper.descends:
+            settings.check_game(self.lower, self.lam, problem.graph, layout)
+            self.upper.check(problem, self.lower)
+        if self.learns and self.upper.descends:
             self.refuse_optimiser("whose hypergradient is that of plain descent")
 
     def check_data(self, site: Site) -> None:
         """Losses that can be differentiated twice, where φ is learnt by descent."""
         super().check_data(site)
         some = np.flatnonzero(site.data.sizes > 0)[:1]
-        if not self.learns or not self.upper.descends or not len(some):
-            return
-        losses = site.local_losses(self.loss).take(some)
-        try:
-            losses.hessian_product(losses.start, losses.start)
-            losses.gauss_newton(losses.start)(losses.start)
-        except RuntimeError as error:  # whatever torch cannot differentiate twice
-            raise InputError(
-                f"Expected a model that can be differentiated twice for phi='learn', got one that cannot: "
-                f"{first_line(error)}"
-            ) from error
-
-    @property
-    def _given(self) -> Floats | None:
-        """The numbers of a given φ."""
-        if isinstance(self.phi, str) and self.phi in ("identity", "learn"):
-            return None
-        if self.phi is None or isinstance(self.phi, str):
-            raise InputError(
-                f"The 'phi' parameter of BiGFL must be 'identity', 'learn' or an array. Got {self.phi!r} instead."
-            )
-        return as_floats(self.phi, "phi", 1, 2).ravel()
+        if self.learns and self.upper.descends and len(some):
+            settings.check_curvature(site.local_losses(self.loss).take(some))
 
     def starts_from(self, problem: Problem, other: Algorithm[Any], before: Problem) -> bool:
         """From any run with as many parameters: other games start where the first one is."""
@@ -419,7 +373,8 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
         """φ = I, or as given; a changed problem learns on from the φ that was learnt before."""
         links, layout = Links.of(problem.graph), self.loss.layout(problem.feature_count)
         identity, kind = self.lower.identity(links, layout), fingerprint(repr(spec_of(self.lower)))
-        phi = identity if self._given is None else self._given
+        given = settings.given_phi(self.phi)
+        phi = identity if given is None else given
         if self.learns:
             phi = self.lower.beginning(links, layout, np.random.default_rng([BEGINNING, turn.seed]))
             phi = before.phi if before is not None and before.lower == kind else phi
@@ -508,74 +463,22 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
         }
         if self.learns:
             out |= {f"fact {name}": one * inbox.to_all[name] for name in Facts._fields}
-            out |= self._compared(site, state)
+            out |= history.compared(site, self.loss, self._names, state.w, state.validation)
         return out
 
-    def _compared(self, site: Site, state: State) -> dict[str, Floats]:
-        """Errors on held-out rows of all games, and on test rows of the controls."""
-        out = {"validated": (~np.isnan(state.validation[:, 0])).astype(np.float64)}
-        for k, game in enumerate(self.games):
-            out[f"validation {game.name}"] = np.nan_to_num(state.validation[:, k])
-            if site.test is not None and k:
-                errors, owner = np.zeros(0), site.test.owner
-                if len(owner):
-                    errors = self.loss.models(state.w[:, k]).error(site.test.X, site.test.y, owner)
-                out[f"error {game.name}"] = np.bincount(owner, errors, site.node_count)
-                out["tested"] = np.bincount(owner, minlength=site.node_count).astype(np.float64)
-        return out
+    @property
+    def _names(self) -> list[str]:
+        return [game.name for game in self.games]
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
         """The sum of all g_i, the slope of the game against that at the start, and what was compared."""
-        nodes = totals["nodes"]
-        resting = ratio(math.sqrt(totals["size"]), math.sqrt(totals["start"]))
-        learning = totals.get("fact learning", 0.0) > 0
-        out = {
-            "objective": totals["objective"],
-            "residual": math.inf if learning else resting,
-            "game_residual": resting,
-            "training": ratio(totals["training"], totals["known"]),
-        }
-        out |= {name: totals[f"fact {name}"] / nodes for name in Facts._fields[1:] if f"fact {name}" in totals}
-        for name, total in totals.items():
-            kind, _, game = name.partition(" ")
-            count = {"validation": "validated", "error": "tested"}.get(kind)
-            if count is not None:
-                out[f"{kind}_{game}".rstrip("_")] = total / totals[count] if totals[count] else math.nan
-        return out
+        return history.summarised(totals)
 
     def findings(self, row: Mapping[str, float]) -> list[str]:
         """Whether φ has helped, as far as was measured, and what has kept it from being learnt."""
         if not self.learns:
             return []
-        out = []
-        tried = row["phi_steps"] + row["skipped"]
-        if row["residual"] == math.inf:
-            out.append(
-                f"{tried:.0f} of {self.phi_steps} steps of φ were tried: it takes {self.learning_rounds:,} rounds to "
-                "learn φ, and more for models that have seen all rows."
-            )
-        if row["skipped"] > 0:
-            out.append(
-                f"{row['skipped']:.0f} of {tried:.0f} steps of φ were skipped, as their hypergradient could not be "
-                f"trusted: {self._why_skipped(row)}."
-            )
-        for kind, rows in (("error", "test rows"), ("validation", "held-out rows, on which φ was learnt")):
-            if f"{kind}_identity" in row and not math.isnan(row[kind]):
-                others = ", ".join(f"{row[f'{kind}_{game.name}']:.3g} {CONTROLS[game.name]}" for game in self.games[1:])
-                out.append(f"Mean error on {rows}: {row[kind]:.3g} with the φ that was learnt, {others}.")
-        return out
-
-    def _why_skipped(self, row: Mapping[str, float]) -> str:
-        """What the last numbers say."""
-        if not row["stability"] < UNSTABLE:
-            bound = f"β times the largest curvature is {row['stability']:.2g}, not below 2"
-            return f"{bound}, so take a smaller step_size"
-        if not row["adjoint_residual"] <= self.adjoint.trust:
-            return f"the last adjoint residual is {row['adjoint_residual']:.2g}, so take more exchanges"
-        return "earlier ones were not stable or not solved, or it was zero or no number"
-
-
-CONTROLS = {"identity": "with φ = I", "laplacian": "with a Laplacian coupling", "local": "alone"}
+        return history.found(row, self._names, self.phi_steps, self.learning_rounds, self.adjoint.trust)
 
 
 def _phi(inbox: Inbox, game: int) -> Floats:
