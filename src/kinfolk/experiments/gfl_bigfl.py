@@ -216,7 +216,7 @@ def _draw_figure(figure: Any, runs: pandas.DataFrame) -> None:
         row[0].set_ylabel("relative error")
     for axes in panels[-1]:
         axes.set_xlabel("round")
-    panels[0][-1].legend(fontsize=6)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
 
 
 # ---------------------------------------------------------------------- does learning φ help?
@@ -319,10 +319,10 @@ def _draw_phi(figure: Any, runs: pandas.DataFrame) -> None:
         own = ends[ends["truth"] == truth]
         for k, graph in enumerate(GRAPHS):
             errors = own[own["graph"] == graph].groupby("method")["error"]
-            place = np.arange(len(methods)) + 0.2 - 0.4 * k
+            place = np.arange(len(methods)) - 0.2 + 0.4 * k
             axes.barh(place, errors.mean().reindex(methods), 0.38, xerr=errors.std().reindex(methods), label=graph)
         axes.set(title=truth.replace(", ", ",\n"), xlabel="relative error")
         axes.grid(alpha=0.3, axis="x")
     panels[0].set_yticks(range(len(methods)), methods, fontsize=7)
     panels[0].invert_yaxis()
-    panels[-1].legend(fontsize=7)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)

@@ -169,7 +169,7 @@ def draw_negatives(links: Links, count: int, rng: np.random.Generator) -> tuple[
 
     >>> links = Links(4, np.array([0, 1]), np.array([1, 2]), np.ones(2))
     >>> sorted(zip(*(ends.tolist() for ends in draw_negatives(links, 1, np.random.default_rng(0)))))
-    [(0, 2), (1, 3), (2, 3), (3, 1)]
+    [(0, 3), (1, 3), (2, 3), (3, 1)]
     """
     n, node = links.node_count, np.arange(links.node_count)
     closed = np.concatenate([links.head * n + links.tail, links.tail * n + links.head, node * (n + 1)])
