@@ -60,7 +60,7 @@ class Setting:
 
 
 FULL = Setting()
-QUICK = Setting(rounds=12, clients=(20, 24, 12), attributes=2, counts=(4,))
+QUICK = Setting(rounds=3, clients=(12, 20, 8), attributes=2, counts=(4,))
 
 
 # ---------------------------------------------------------------------- the network, and one run
