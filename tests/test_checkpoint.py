@@ -239,7 +239,7 @@ def test_a_checkpoint_cannot_name_code(tmp_path):
         edit_header(tmp_path, record(name))
         with pytest.raises(InputError):
             resume(tmp_path, network)
-    for name in ("subprocess.Popen", "os.system", "builtins.exec", "kinfolk.tables.families.from_file"):
+    for name in ("subprocess.Popen", "os.system", "builtins.exec", "kinfolk.tables.own_code.from_file"):
         assert name not in CATALOG
         (tmp_path / FILE).write_bytes(original)
         edit_header(tmp_path, spec(name))

@@ -132,7 +132,8 @@ def test_counties():
     counties = datasets.load_us_counties()
     network = counties.network()
     assert (network.graph.degrees == 0).sum() == 4
-    assert network.names[0] == "01001"
+    assert network.names[0] == "Autauga County, AL"
+    assert len(set(network.names)) == 3107
     assert np.exp(counties.frame["log_turnout"]).max() == pytest.approx(1.105, abs=5e-4)
 
 

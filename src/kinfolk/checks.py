@@ -183,6 +183,23 @@ def listing(items: Iterable[Any], most: int = 3) -> str:
     return ", ".join(map(repr, items[:most])) + (", ..." if len(items) > most else "")
 
 
+def comma_list(text: str) -> tuple[str, ...]:
+    """The names in a text such as ``a,b``.
+
+    >>> comma_list("price, district,")
+    ('price', 'district')
+    """
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Refuse names that are not known, such as those of settings."""
+    known = list(known)
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise InputError(f"Expected {what}, got {listing(unknown)}: known are {', '.join(known)}.")
+
+
 def printable(text: str) -> str:
     r"""``text`` for a terminal, in one line: what is no visible character is written as an escape.
 

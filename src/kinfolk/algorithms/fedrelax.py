@@ -34,7 +34,7 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.algorithms.parametric import ratio
 from kinfolk.checks import AtLeast, InputError, LearningError, listing
-from kinfolk.engine.protocol import Algorithm, Arrays, Inbox, Outbox, PerNode, Sends, Sent, Turn
+from kinfolk.engine.protocol import PREDICTIONS, Algorithm, Arrays, Inbox, Outbox, PerNode, Sends, Sent, Turn
 from kinfolk.local_models.discrepancies import CrossEntropy, Discrepancy, SquaredError
 from kinfolk.local_models.estimators import as_local_model
 from kinfolk.local_models.fitted import FittedModels
@@ -139,7 +139,7 @@ class FedRelax(Algorithm[State]):
         classifies = self._kinds_of(problem.names[:1])[0].classifies and problem.classes is not None
         classes = (len(problem.classes),) if classifies and problem.classes is not None else ()
         points = problem.public.points.shape[-2]
-        return Sends(neighbours={"said": Sent("predictions on public points", (points, *classes))})
+        return Sends(neighbours={"said": Sent(PREDICTIONS, (points, *classes))})
 
     def remarks(self, problem: Problem) -> list[str]:
         """Which points were used, whether their labels were merged, and what the models have to say."""

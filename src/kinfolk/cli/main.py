@@ -49,16 +49,17 @@ def fit(
     json: o.Json = False,
     trust: o.Trust = None,
 ) -> None:
-    """Tailored models from a table, compared with alone and pooled."""
+    """Fit tailored models to a table, and compare with alone and pooled."""
     given = o.chosen(
         node=node, target=target, features=features, categorical=categorical, coords=coords, graph=graph,
         neighbours=neighbours, model=model, method=method, lam=lam, test=test, time=time, task=task, folds=folds,
         seed=seed,
     )  # fmt: skip
     with one_sentence():
+        from kinfolk.checks import comma_list
         from kinfolk.cli.jobs import fit_table
 
-        fit_table(table, edges, given, out, force, json, o.listed(trust) or ())
+        fit_table(table, edges, given, out, force, json, comma_list(trust or ""))
 
 
 @app.command()
@@ -66,23 +67,22 @@ def predict(
     folder: Folder,
     table: Annotated[Path, typer.Argument(help="A table with the node and the features.")],
     out: Annotated[Path | None, typer.Option(help="File for the predictions. [default: printed as CSV]")] = None,
-    which: Annotated[str, typer.Option("--use", help="final, tailored, alone or pooled models.")] = "final",
-    unknown: Annotated[
-        str, typer.Option(help="Nodes never seen: refuse, or pooled to use the model of all.")
-    ] = "refuse",
+    role: Annotated[str, typer.Option(help="Which models: final, tailored, alone or pooled.")] = "final",
+    unknown: Annotated[str, typer.Option(help="Nodes never seen: refuse them, or use the pooled model.")] = "refuse",
     edges: o.Edges = None,
     trust: o.Trust = None,
 ) -> None:
     """Predict the rows of a table with the models of a run."""
     with one_sentence():
+        from kinfolk.checks import comma_list
         from kinfolk.cli.jobs import predict_table
 
-        predict_table(folder, table, out, which, unknown, edges, o.listed(trust) or ())
+        predict_table(folder, table, out, role, unknown, edges, comma_list(trust or ""))
 
 
 @app.command()
 def show(folder: Folder, json: o.Json = False) -> None:
-    """The leaderboard and the judgement of a run."""
+    """Print the leaderboard and the judgement of a run."""
     with one_sentence():
         from kinfolk.cli.jobs import show_run
 
@@ -95,11 +95,12 @@ def report(
     out: Annotated[Path | None, typer.Option(help="File for the page. [default: report.html in the folder]")] = None,
     trust: o.Trust = None,
 ) -> None:
-    """The page of a run again."""
+    """Write the page of a run again."""
     with one_sentence():
+        from kinfolk.checks import comma_list
         from kinfolk.cli.jobs import write_report
 
-        write_report(folder, out, o.listed(trust) or ())
+        write_report(folder, out, comma_list(trust or ""))
 
 
 @app.command()
@@ -123,24 +124,25 @@ def compare(
     json: o.Json = False,
     trust: o.Trust = None,
 ) -> None:
-    """Several methods on the same rows of a table."""
+    """Compare several methods on the same rows of a table."""
     given = o.chosen(
         node=node, target=target, features=features, categorical=categorical, coords=coords, graph=graph,
         neighbours=neighbours, model=model, lam=None, test=test, time=time, task=task, folds=folds, seed=seed,
     )  # fmt: skip
     with one_sentence():
+        from kinfolk.checks import comma_list
         from kinfolk.cli.jobs import compare_methods
 
-        compare_methods(table, edges, given, o.listed(methods) or (), json, o.listed(trust) or ())
+        compare_methods(table, edges, given, comma_list(methods), json, comma_list(trust or ""))
 
 
 @app.command()
 def data(
     name: Annotated[str | None, typer.Argument(help="Which data set; without a name, all are listed.")] = None,
     out: Annotated[Path | None, typer.Option(help="File for the table. [default: NAME.csv]")] = None,
-    folder: Annotated[Path | None, typer.Option("--data", help="Folder of data sets that do not come along.")] = None,
+    folder: Annotated[Path | None, typer.Option("--data", help="Folder with data sets that are not bundled.")] = None,
 ) -> None:
-    """Data sets as tables, and the command that suits each."""
+    """Write a data set as a table, and print the command that fits it."""
     with one_sentence():
         from kinfolk.cli.jobs import list_data, write_data
 
@@ -154,10 +156,10 @@ def data(
 def demo(
     name: Annotated[str, typer.Argument(help="A data set of `kinfolk data`.")] = "counties",
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("out"),
-    folder: Annotated[Path | None, typer.Option("--data", help="Folder of data sets that do not come along.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all that is drawn.")] = 0,
+    folder: Annotated[Path | None, typer.Option("--data", help="Folder with data sets that are not bundled.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 0,
 ) -> None:
-    """A model for each of 3,107 US counties, and a page to look at."""
+    """Fit a model for each of 3,107 US counties, and write the page."""
     with one_sentence():
         from kinfolk.cli.jobs import demonstrate
 
@@ -170,10 +172,10 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for the CSV and the PNG.")] = Path("out"),
     seeds: Annotated[int, typer.Option(min=1, help="Number of random networks.")] = 5,
     quick: Annotated[bool, typer.Option("--quick", help="A smaller setting, in seconds.")] = False,
-    folder: Annotated[Path | None, typer.Option("--data", help="Folder of data that do not come along.")] = None,
+    folder: Annotated[Path | None, typer.Option("--data", help="Folder with data that are not bundled.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show what can be reproduced.")] = False,
 ) -> None:
-    """A table or a figure of a paper, and which claims hold."""
+    """Reproduce a table or a figure of a paper, and check its claims."""
     from rich.console import Console
 
     from kinfolk.datasets import looking_in

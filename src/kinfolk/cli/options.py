@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 
 Table = Annotated[Path, typer.Argument(help="A table (CSV, Parquet, JSON lines), or a run.toml to repeat.")]
-Node = Annotated[str | None, typer.Option(help="Column that says whose a row is.")]
+Node = Annotated[str | None, typer.Option(help="Column with the node each row belongs to.")]
 Target = Annotated[str | None, typer.Option(help="Column to predict.")]
 Features = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to predict from. [default: all others]")]
 Categorical = Annotated[str | None, typer.Option(metavar="A,B", help="Columns of numbers that name categories.")]
-Coords = Annotated[str | None, typer.Option(metavar="LAT,LON", help="Columns with the places of nodes.")]
+Coords = Annotated[str | None, typer.Option(metavar="LAT,LON", help="Columns with the positions of nodes.")]
 Edges = Annotated[Path | None, typer.Option(help="A table of pairs of nodes, and perhaps weights.")]
 GraphKind = Annotated[
     str | None, typer.Option("--graph", help="auto, coordinates, similarity or complete. [default: auto]")
@@ -32,7 +32,7 @@ Test = Annotated[str | None, typer.Option(help="Share of rows held out, or a col
 Time = Annotated[str | None, typer.Option(help="Column of dates or numbers: the last rows are held out.")]
 Task = Annotated[str | None, typer.Option(help="auto, regression or classification. [default: auto]")]
 Folds = Annotated[int | None, typer.Option(help="Parts for cross-validation. [default: 3]")]
-Seed = Annotated[int | None, typer.Option(help="Seed of all that is drawn. [default: 0]")]
+Seed = Annotated[int | None, typer.Option(help="Seed of all random draws. [default: 0]")]
 Json = Annotated[bool, typer.Option("--json", help="Print leaderboard and judgement for programs.")]
 Trust = Annotated[
     str | None,
@@ -52,11 +52,6 @@ def one_sentence() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def listed(text: str | None) -> tuple[str, ...] | None:
-    """``a,b`` as two names."""
-    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
-
-
 def number_or_word(text: str | None) -> Any:
     """A number if it is one, else the word itself."""
     if text is None:
@@ -69,8 +64,6 @@ def number_or_word(text: str | None) -> Any:
 
 def chosen(**given: Any) -> dict[str, Any]:
     """The settings that were given, each in its type."""
-    for name in ("features", "categorical", "coords"):
-        given[name] = listed(given[name])
     for name in ("lam", "test"):
         given[name] = number_or_word(given[name])
     return {name: value for name, value in given.items() if value is not None}

@@ -32,6 +32,7 @@ PerEdge = Annotated[Any, "edge"]
 
 Arrays = Mapping[str, Any]  # name -> array
 SiteId = int
+PREDICTIONS = "predictions on public points"  # the content of what is sent, where these are compared
 
 
 # ---------------------------------------------------------------------- what an algorithm sees and sends
@@ -127,7 +128,7 @@ class Models(Protocol):
 class Sent:
     """One array that leaves a node: what it is, and the shape and type of a node's part of it."""
 
-    content: str  # in the field's nouns: "parameters", "gradient", "predictions on public points"
+    content: str  # in the field's nouns: "parameters", "gradient", or ``PREDICTIONS``
     shape: tuple[int, ...] = ()
     dtype: str = "float64"
 

@@ -262,7 +262,8 @@ def _counts_no_rows(tree: Any) -> bool:
 def _ready(model: Any, X: Floats) -> tuple[Any, dict[str, bool]]:
     """Rows, and how a model takes them without another look; trees spend more time on checks than on short fits."""
     if isinstance(model, DecisionTreeRegressor | DecisionTreeClassifier):
-        return np.ascontiguousarray(X, dtype=np.float32), {"check_input": False}
+        with np.errstate(over="ignore"):  # a number too large for a tree is infinite, and on the same side of any split
+            return np.ascontiguousarray(X, dtype=np.float32), {"check_input": False}
     return X, {}
 
 

@@ -1,47 +1,168 @@
-"""What the page reads: the facts of a run on a table, whoever has made them."""
+"""The facts of a run on a table, as plain data. They are made in ``tables`` and put into words in ``words``."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol
 
 import pandas
 
+from kinfolk.engine.saved_run import Account
 from kinfolk.network.graph import Graph
 from kinfolk.typing import Floats, Ints
 
-KINDS = ("tailored", "alone", "pooled")  # of models that a node can end with
+
+class Role(StrEnum):
+    """What a model is in the comparison."""
+
+    FINAL = "final"  # for each node the best validated of the next three
+    TAILORED = "tailored"
+    ALONE = "alone"
+    POOLED = "pooled"
+    CONTROL = "control"  # tailored on a random graph
 
 
-class PathFacts(Protocol):
-    """Tailored models along λ."""
+MODEL_ROLES = (Role.TAILORED, Role.ALONE, Role.POOLED)  # a node ends with one of these
+Verdict = Literal["helps", "no clear difference", "does not help"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether learning together helps: tailored models against the better baseline, on held-out rows."""
+
+    verdict: Verdict
+    recommended: Role  # by cross-validation inside the training rows
+    against: Role  # the better baseline on the test rows
+    alone_is_possible: bool  # whether some tested node has training rows
+    gain: float  # per cent less error than the baseline, and its 95 % interval
+    low: float
+    high: float
+    helped: float  # per cent of nodes
+    hurt: float
+    control: float | None  # the gain on a random graph, where the gain is clear
+
+    @property
+    def text(self) -> str:
+        """The judgement in words."""
+        from kinfolk.report.words import judgement
+
+        return judgement(self)
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that a user should know about how a table was read: its kind, and what fills its sentence."""
+
+    kind: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GraphOrigin:
+    """Where the graph came from."""
+
+    kind: Literal["edges", "complete", "coordinates", "similarity"]
+    neighbours: int = 0  # that each node chose
+    columns: tuple[str, ...] = ()  # with coordinates
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a run was made: versions, the table, and the time it took."""
+
+    kinfolk: str
+    python: str
+    numpy: str
+    fingerprint: str  # of the table
+    rows: int  # of the table
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class LamPath:
+    """The tailored models along λ."""
 
     lams: Floats  # (values,) ascending
     chosen: int
-    errors: Floats  # (values,) in cross-validation; NaN where none was made
+    errors: Floats  # (values,) in cross-validation, in the units of the leaderboard
     spread: Floats  # (values,) standard error over folds
     groups: Ints  # (values, nodes)
     signature: Floats  # (values, nodes, numbers) coefficients, or predictions, in few numbers
     names: tuple[str, ...]  # of these numbers
-    coefficients: bool
+    coefficients: bool  # whether they are coefficients
 
 
 class RunFacts(Protocol):
-    """A finished run on a table, see ``TableRun``."""
+    """What the page reads of a run, see ``TableRun``."""
 
-    settings: Any
-    columns: Any
-    target: Any
-    graph: Graph
-    places: Floats | None
-    models: Any
-    nodes: pandas.DataFrame
-    leaderboard: pandas.DataFrame
-    judgement: Any
-    path: Any
-    edges: pandas.DataFrame
-    history: pandas.DataFrame
-    notes: list[str]
-    about: dict[str, Any]
+    @property
+    def settings(self) -> Any:
+        """What was asked for."""
+
+    @property
+    def columns(self) -> Any:
+        """What each column is."""
+
+    @property
+    def target(self) -> Any:
+        """The target, as learning sees it."""
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the encoded features."""
+
+    @property
+    def graph(self) -> Graph:
+        """Who may be kin."""
+
+    @property
+    def origin(self) -> GraphOrigin:
+        """Where the graph came from."""
+
+    @property
+    def places(self) -> Floats | None:
+        """Positions of the nodes (nodes, 2), if they are known."""
+
+    @property
+    def models(self) -> Any:
+        """The tailored models."""
+
+    @property
+    def account(self) -> Account:
+        """The run of the tailored models, without its rows."""
+
+    @property
+    def nodes(self) -> pandas.DataFrame:
+        """One row per node."""
+
+    @property
+    def leaderboard(self) -> pandas.DataFrame:
+        """One row per role."""
+
+    @property
+    def judgement(self) -> Judgement:
+        """Whether learning together helps."""
+
+    @property
+    def path(self) -> LamPath:
+        """The tailored models along λ."""
+
+    @property
+    def edges(self) -> pandas.DataFrame:
+        """One row per edge."""
+
+    @property
+    def history(self) -> pandas.DataFrame:
+        """The run of the tailored models, by round."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know."""
+
+    @property
+    def made(self) -> Made:
+        """How the run was made."""
 
 
 def on_globe(coords: tuple[str, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""The page itself: what the template is told, and the figures it carries."""
+"""The page itself: what the template gets, and the figures it carries."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pandas
 import plotly.offline
 
 from kinfolk.report import words
+from kinfolk.report.facts import Role
 from kinfolk.report.groups import group_table
 from kinfolk.report.payload import payload
 from kinfolk.report.plots import Plots
@@ -34,13 +35,14 @@ def templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    made.filters.update(number=words.number, breakable=words.breakable, signed=words.signed, size=words.size)
+    filters = (words.number, words.breakable, words.signed, words.size, words.share)
+    made.filters.update({each.__name__: each for each in filters})
     return made
 
 
 def page_html(run: RunFacts) -> str:
     """The whole page as text."""
-    return templates().get_template("page.html").render(**told(run), plotly=plotly.offline.get_plotlyjs())
+    return templates().get_template("page.html").render(**facts_of(run), plotly=plotly.offline.get_plotlyjs())
 
 
 def summary_html(run: RunFacts) -> str:
@@ -48,16 +50,15 @@ def summary_html(run: RunFacts) -> str:
     return templates().get_template("summary.html").render(**_common(run))
 
 
-def told(run: RunFacts) -> dict[str, Any]:
-    """All that the template needs to know."""
+def facts_of(run: RunFacts) -> dict[str, Any]:
+    """All that the template needs."""
     return {
         **_common(run),
         "payload": payload(run),
         "figures": _figures(run),
-        "taken": words.taken(run),
-        "final_hurt": f"{float(run.leaderboard['hurt']['final']):.0f}",
-        "gain_sentence": words.gain_sentence(run),
-        "loss_name": words.loss_name(run),
+        "chosen": words.chosen(run),
+        "final_hurt": words.share(run.leaderboard["hurt"][Role.FINAL]),
+        "origin": words.graph_origin(run.origin),
         "table": group_table(run),
         "exchange": words.exchange(run),
         "command": words.command(run),
@@ -72,8 +73,10 @@ def _common(run: RunFacts) -> dict[str, Any]:
     return {
         "run": run,
         "judgement": run.judgement,
-        "verdict": words.judgement(run),
-        "mood": VERDICTS.get(run.judgement.verdict, "even"),
+        "verdict": words.judgement_parts(run.judgement),
+        "against": words.TITLES[run.judgement.against],
+        "reference": words.TITLES[Role.ALONE if Role.ALONE in run.leaderboard.index else Role.POOLED],
+        "mood": VERDICTS[run.judgement.verdict],
         "leaderboard": _leaderboard(run),
         "error_name": words.error_name(run),
         "classifies": run.target.classifies,
@@ -88,8 +91,9 @@ def _leaderboard(run: RunFacts) -> list[dict[str, Any]]:
     rows = []
     for role, row in board.iterrows():
         cells = {str(name): None if pandas.isna(value) else value for name, value in row.items()}
-        title = str(cells.pop("method")).removeprefix("final: ").removeprefix("tailored: ").removeprefix("control: ")
-        rows.append({"role": str(role), "title": title, "bar": 100 * float(row["error"]) / worst, **cells})
+        told = {"title": words.title(str(role), row["method"]), "subtitle": words.subtitle(str(role), row["method"])}
+        told["parameter"] = words.parameter(row["parameter"], row["value"])
+        rows.append({**cells, **told, "role": str(role), "bar": 100 * float(row["error"]) / worst})
     return rows
 
 

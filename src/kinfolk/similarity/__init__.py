@@ -15,15 +15,23 @@ Network(4 nodes, 2 edges, 8 samples, 1 features)
 """
 
 from kinfolk.similarity.divergence import EmbeddedDivergence, kullback_leibler
-from kinfolk.similarity.joining import Measure, nearest_kin
-from kinfolk.similarity.measures import MixingDistance, ParameterDistance, PredictionDistance, QuantileDistance
+from kinfolk.similarity.joining import Measure, Placed, nearest_kin
+from kinfolk.similarity.measures import (
+    DeviationDistance,
+    MixingDistance,
+    ParameterDistance,
+    PredictionDistance,
+    QuantileDistance,
+)
 from kinfolk.similarity.pooling import PoolingTest, pooling_test
 
 __all__ = [
+    "DeviationDistance",
     "EmbeddedDivergence",
     "Measure",
     "MixingDistance",
     "ParameterDistance",
+    "Placed",
     "PoolingTest",
     "PredictionDistance",
     "QuantileDistance",

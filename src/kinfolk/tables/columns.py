@@ -11,6 +11,7 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, listing
+from kinfolk.report.facts import Note
 from kinfolk.tables.settings import Settings
 
 PLACES = (("lat", "lon"), ("latitude", "longitude"), ("lat", "lng"), ("lat", "long"), ("x", "y"))
@@ -33,7 +34,7 @@ class Columns:
     coords: tuple[str, ...]  # (latitude, longitude), (x, y) or none
     time: str | None
     mark: str | None  # the column that marks test rows
-    notes: tuple[str, ...]  # what was left out, and why
+    notes: tuple[Note, ...]  # what was left out, and why
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -50,11 +51,7 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
     chosen = tuple(dict.fromkeys(settings.features)) or tuple(
         map(str, (name for name in table.columns if name not in taken))
     )
-    notes = (
-        []
-        if not coords or settings.features
-        else [f"The coordinates {listing(coords)} are places of nodes, no features, unless they are listed as such."]
-    )
+    notes = [Note("coordinates", {"columns": list(coords)})] if coords and not settings.features else []
     numbers, categories, dates = [], [], []
     for name in chosen:
         column = table[name]
@@ -62,17 +59,17 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
         if column.isna().all():
             raise InputError(f"Expected values in column {name!r}, all are missing: leave it out with features.")
         if column.nunique() <= 1:
-            notes.append(f"Column {name!r} has the same value everywhere: left out.")
+            notes.append(Note("constant column", {"column": name}))
         elif name == settings.time and pandas.api.types.is_numeric_dtype(column):
-            notes.append(f"Column {name!r} is the time: later rows are to be predicted, so it is no feature.")
+            notes.append(Note("time column", {"column": name}))
         elif _is_date(column):
             dates.append(name)
         elif name not in settings.categorical and _is_number(column, name):
             numbers.append(name)
         elif _looks_like_date(column):
-            notes.append(f"Column {name!r} looks like dates that cannot be read: left out. Write them as 2026-01-31.")
+            notes.append(Note("unreadable dates", {"column": name}))
         elif _names_rows(column) and name not in settings.categorical:
-            notes.append(f"Column {name!r} has another text in most rows: left out.")
+            notes.append(Note("names of rows", {"column": name}))
         else:
             categories.append(name)
     if not numbers + categories + dates:

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas
 
 from kinfolk.checks import InputError
-from kinfolk.tables.choosing import Arrays
-from kinfolk.tables.learning import learn_prepared, prepare
+from kinfolk.report.facts import Role
+from kinfolk.tables.journal import Journal
+from kinfolk.tables.learning import learn_prepared
+from kinfolk.tables.prepared import prepare
 from kinfolk.tables.settings import Settings
-
-
-class Remembering:
-    """A journal in memory: what methods have in common is done once."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, Arrays] = {}
-
-    def kept(self, key: str, make: Callable[[], Arrays]) -> Arrays:
-        """The arrays under this key."""
-        if key not in self.known:
-            self.known[key] = make()
-        return self.known[key]
 
 
 def compare(
@@ -33,18 +22,35 @@ def compare(
 ) -> pandas.DataFrame:
     """A leaderboard of several methods and the baselines: the same split, each with its own best λ.
 
-    ``gain`` is per cent less error than the better baseline, with a 95 % interval from ``low`` to ``high``.
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        Rows with a node, a target and features.
+    methods : sequence of str
+        Methods, as ``Settings.method`` names them.
+    settings : Settings
+        All but the method.
+    edges : pandas.DataFrame or sequence of pairs, optional
+        Pairs of nodes, and perhaps weights, if a graph is known.
+    progress : bool
+        Whether to show a progress bar on a terminal.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per method or baseline, the best first. ``gain`` is per cent less error than the better baseline, with a
+        95 % interval from ``low`` to ``high``.
     """
     if not methods:
         raise InputError("Expected methods to compare, such as gtvmin,fedrelax, got none.")
-    journal = Remembering()
+    journal = Journal()
     rows: dict[str, dict[Any, Any]] = {}
     ready = [prepare(table, dataclasses.replace(settings, method=method), edges=edges) for method in methods]
     for method, prepared in zip(methods, ready, strict=True):
         run = learn_prepared(prepared, progress=progress, journal=journal)
-        verdict = {name: getattr(run.judgement, name) for name in ("gain", "low", "high")}
-        rows[method] = {**run.leaderboard.loc["tailored"].to_dict(), **verdict, "method": method}
-        for role in (role for role in ("alone", "pooled") if role in run.leaderboard.index):
-            rows[role] = {**run.leaderboard.loc[role].to_dict(), "gain": np.nan, "low": np.nan, "high": np.nan}
-    found = pandas.DataFrame(list(rows.values()), index=pandas.Index(list(rows), name="name"))
+        board, judged = run.leaderboard, run.judgement
+        rows[method] = {**board.loc[Role.TAILORED], "gain": judged.gain, "low": judged.low, "high": judged.high}
+        for role in (role for role in (Role.ALONE, Role.POOLED) if role in board.index):
+            rows[role.value] = {**board.loc[role], "gain": np.nan, "low": np.nan, "high": np.nan}
+    found = pandas.DataFrame.from_dict(rows, orient="index").rename_axis("name")
     return found.sort_values("error")

@@ -1,0 +1,115 @@
+"""Runs in folders: the models, the history, and an account of how it went. The rows of the nodes stay out of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas
+
+from kinfolk.engine.leaving import what_leaves
+from kinfolk.engine.protocol import PREDICTIONS
+from kinfolk.engine.saved_models import read_models, write_models
+
+if TYPE_CHECKING:
+    from kinfolk.engine.run import Run
+
+
+@dataclass(frozen=True)
+class Account:
+    """What can be told of a run without its rows, as plain data.
+
+    Parameters
+    ----------
+    algorithm : str
+        Name of its type.
+    rounds : int
+        Rounds made.
+    stopped : str
+        Why it stopped.
+    sends : tuple of dict, or None
+        What the algorithm declares to leave a node, see ``what_leaves``; None if it does not declare it.
+    public : str
+        The public points on which neighbours compared predictions; empty if they did not.
+    notes : tuple of str
+        What a user should know before trusting the answer.
+    certificate : str
+        How far the answer is from the best one; empty where that is not known.
+    """
+
+    algorithm: str
+    rounds: int
+    stopped: str
+    sends: tuple[dict[str, Any], ...] | None
+    public: str
+    notes: tuple[str, ...]
+    certificate: str
+
+    @classmethod
+    def of(cls, run: Run) -> Account:
+        """The account of a run whose rows are here."""
+        sends = _sends(run)
+        compared = sends is not None and any(each["content"] == PREDICTIONS for each in sends)
+        return cls(
+            type(run.algorithm).__name__,
+            run.rounds,
+            run.stopped,
+            sends,
+            str(run.problem.public) if compared else "",
+            tuple(run.notes),
+            "" if run.certificate is None else str(run.certificate),
+        )
+
+
+def _sends(run: Run) -> tuple[dict[str, Any], ...] | None:
+    if run.algorithm.sends(run.problem) is None:
+        return None
+    return tuple(map(_declared, what_leaves(run.algorithm, run.problem).to_dict("records")))
+
+
+def _declared(sent: Mapping[Any, Any]) -> dict[str, Any]:
+    """One row of ``what_leaves`` as plain data."""
+    names = {name: str(sent[name]) for name in ("to", "name", "content")}
+    return names | {name: int(sent[name]) for name in ("numbers", "bytes")}
+
+
+@dataclass(frozen=True, eq=False)
+class SavedRun:
+    """A run as a folder keeps it: it predicts, but has no rows, no state and no algorithm to go on with."""
+
+    models: Any  # None where they were left out
+    history: pandas.DataFrame
+    account: Account
+
+
+def save_run(run: Run | SavedRun, folder: Path) -> None:
+    """Write a run into a new folder: ``run.json``, ``history.parquet`` and the models."""
+    folder.mkdir(parents=True)
+    run.history.reset_index().to_parquet(folder / "history.parquet", index=False)
+    (folder / "run.json").write_text(json.dumps(asdict(run.account), indent=1), encoding="utf-8")
+    write_models(run.models, folder)
+
+
+def load_run(
+    folder: Path, node_count: int, feature_count: int, *, trusted: Sequence[str] = (), models: bool = True
+) -> SavedRun:
+    """The run in a folder, for so many nodes and features; without its models where they are not needed.
+
+    Types of estimators must be known to kinfolk or named in ``trusted``; see ``kinfolk.load``.
+    """
+    told = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    history = pandas.read_parquet(folder / "history.parquet").set_index("round")
+    account = Account(
+        algorithm=str(told["algorithm"]),
+        rounds=int(told["rounds"]),
+        stopped=str(told["stopped"]),
+        sends=None if told["sends"] is None else tuple(map(_declared, told["sends"])),
+        public=str(told["public"]),
+        notes=tuple(map(str, told["notes"])),
+        certificate=str(told["certificate"]),
+    )
+    found = read_models(folder, node_count, feature_count, trusted) if models else None
+    return SavedRun(found, history, account)
