@@ -480,7 +480,7 @@ def test_every_type_of_the_catalog_is_rebuilt():
         GTVMin(lam=0.3),
         FedRelax(LinearModel(ridge=0.5)),
         SHIPPED["IFCA"][1](),
-        SHIPPED["Clustered"][1](),
+        SHIPPED["Pooled by cluster"][1](),
     ):
         assert rebuilt(spec_of(algorithm)) == algorithm
     assert list(differences(spec_of(FedGD()), spec_of(FedGD()), "it")) == []

@@ -13,23 +13,15 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from kinfolk import (
-    AsClassifier,
+from kinfolk import FedRelax, InputError, LinearModel, Network, TorchModel, fit, graphs, public
+from kinfolk.local_models.discrepancies import (
     CrossEntropy,
     Discrepancy,
-    FedRelax,
-    InputError,
-    LinearModel,
-    Network,
     SquaredError,
     SquaredProbabilities,
     SymmetricCrossEntropy,
-    TorchModel,
-    fit,
-    graphs,
-    public,
 )
-from kinfolk.local_models.estimators import Estimator, nearest_probabilities
+from kinfolk.local_models.estimators import AsClassifier, Estimator, nearest_probabilities
 from kinfolk.testing import check_algorithm, difficult_network
 
 LAM = 0.5

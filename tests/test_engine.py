@@ -17,7 +17,6 @@ from kinfolk import (
     FedProx,
     FedRelax,
     FeSEM,
-    Given,
     GTVMin,
     InProcess,
     InputError,
@@ -26,20 +25,20 @@ from kinfolk import (
     Network,
     PFedMe,
     Pooled,
-    Problem,
     Squared,
     SquaredNorm,
-    Uniform,
     fit,
     graphs,
     testing,
 )
 from kinfolk.algorithms.bigfl import CosineEmbedding
+from kinfolk.algorithms.ifca import Given, Uniform
 from kinfolk.checks import LearningError
 from kinfolk.engine.in_process import WorkersHere
 from kinfolk.engine.protocol import Coordinated, Messages, Missing, Outbox, PerNode, Reply, Sends, Sent, Turn
 from kinfolk.engine.session import Session
 from kinfolk.engine.worker import SiteWorker
+from kinfolk.network.problem import Problem
 from kinfolk.network.site import _site, sites_of
 from kinfolk.testing import check_algorithm, difficult_network
 

@@ -22,16 +22,15 @@ from kinfolk import (
     InputError,
     LinearModel,
     Network,
-    QuadraticForm,
-    Resampled,
-    RMSprop,
     Squared,
     Tolerance,
     fit,
     graphs,
     public,
 )
-from kinfolk.local_models.estimators import Estimator
+from kinfolk.local_models.estimators import Estimator, Resampled
+from kinfolk.local_models.least_squares import RMSprop
+from kinfolk.objective.couplings import QuadraticForm
 from kinfolk.testing import check_algorithm, difficult_network
 
 X1 = np.array([[0.0], [1.0], [2.0]])

@@ -4,9 +4,11 @@ import numpy as np
 import pandas
 import pytest
 
-from kinfolk import Data, Graph, GTVMin, InputError, Logistic, Network, SquaredDistance, datasets, fit, graphs
+from kinfolk import Graph, GTVMin, InputError, Logistic, Network, datasets, fit, graphs
 from kinfolk.engine.selection import select_lam
+from kinfolk.network.data import Data
 from kinfolk.network.site import sites_of
+from kinfolk.objective.losses import SquaredDistance
 from kinfolk.testing import difficult_network
 
 ONE = ([[1.0]], [1.0])

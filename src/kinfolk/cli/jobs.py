@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kinfolk.checks import InputError, printable
+from kinfolk.checks import InputError, comma_list, printable
 from kinfolk.cli.printing import print_comparison, print_run, shown, tell
 from kinfolk.datasets import TABLES, named_table
 from kinfolk.tables import Settings, load, read_table
@@ -37,7 +37,7 @@ def fit_table(
     out: Path | None,
     force: bool,
     as_json: bool,
-    trusted: tuple[str, ...] = (),
+    trusted: str | None = None,
 ) -> None:
     """Learn from a table, or repeat a run; write its folder, and print what came out."""
     table, edges, given = repeated(table, edges, given, trusted)
@@ -49,7 +49,7 @@ def fit_table(
 
 
 def repeated(
-    table: Path, edges: Path | None, given: dict[str, Any], trusted: tuple[str, ...]
+    table: Path, edges: Path | None, given: dict[str, Any], trusted: str | None
 ) -> tuple[Path, Path | None, dict[str, Any]]:
     """Where the table is a TOML file, its content, unless an option overrides it."""
     if table.suffix != ".toml":
@@ -68,10 +68,10 @@ def repeated(
     return places[0], edges or places[1], {**read["settings"], **given}
 
 
-def _check_code(settings: dict[str, Any], given: dict[str, Any], trusted: tuple[str, ...], where: str) -> None:
+def _check_code(settings: dict[str, Any], given: dict[str, Any], trusted: str | None, where: str) -> None:
     """Refuse to run a file of code that stands in a TOML file, unless the user has named that very file."""
     named = {code_file(given.get(name)) for name in ("model", "method")}
-    named |= {Path(each).resolve() for each in trusted if each.endswith(".py")}
+    named |= {Path(each).resolve() for each in comma_list(trusted or "") if each.endswith(".py")}
     for name in ("model", "method"):
         source = code_file(settings.get(name))
         if source is not None and source not in named:
@@ -130,10 +130,10 @@ def _marks(prepared: Prepared) -> dict[str, str]:
 
 
 def predict_table(
-    folder: Path, table: Path, out: Path | None, role: str, unknown: str, edges: Path | None, trusted: tuple[str, ...]
+    folder: Path, table: Path, out: Path | None, role: str, unknown: str, edges: Path | None, trusted: str | None
 ) -> None:
     """Print predictions as CSV, or write them to a file."""
-    run, rows = load(folder, trusted=trusted), read_table(table)
+    run, rows = load(folder, trusted=comma_list(trusted or "")), read_table(table)
     options: dict[str, Any] = {"unknown": unknown, "role": role}
     options["edges"] = None if edges is None else read_table(edges)
     predicted = run.predict(rows, **options)
@@ -164,9 +164,9 @@ def write_table(table: pandas.DataFrame, out: Path | None) -> None:
     tell(str(out))
 
 
-def write_report(folder: Path, out: Path | None, trusted: tuple[str, ...]) -> None:
+def write_report(folder: Path, out: Path | None, trusted: str | None) -> None:
     """Write the page of a run again."""
-    tell(str(load(folder, trusted=trusted).report(out or folder / "report.html")))
+    tell(str(load(folder, trusted=comma_list(trusted or "")).report(out or folder / "report.html")))
 
 
 def show_run(folder: Path, as_json: bool) -> None:
@@ -182,13 +182,15 @@ def compare_methods(
     table: Path,
     edges: Path | None,
     given: dict[str, Any],
-    methods: tuple[str, ...],
+    methods: str,
     as_json: bool,
-    trusted: tuple[str, ...],
+    trusted: str | None,
 ) -> None:
     """Print several methods on the same rows."""
     table, edges, given = repeated(table, edges, {**given, "method": "auto"}, trusted)
-    found = compare(read_table(table), methods, Settings.of(given), edges=None if edges is None else read_table(edges))
+    found = compare(
+        read_table(table), comma_list(methods), Settings.of(given), edges=None if edges is None else read_table(edges)
+    )
     if as_json:
         print(found.reset_index().to_json(orient="records"))
     else:

@@ -17,8 +17,9 @@ from sklearn.ensemble import (
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from kinfolk.algorithms import IFCA, GTVMin, Local, Uniform
+from kinfolk.algorithms import IFCA, GTVMin, Local
 from kinfolk.algorithms.fedrelax import FedRelax
+from kinfolk.algorithms.ifca import Uniform
 from kinfolk.checks import InputError
 from kinfolk.engine.run import Run
 from kinfolk.local_models.least_squares import LinearModel
