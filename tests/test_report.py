@@ -8,10 +8,10 @@ import pandas
 import pytest
 
 from kinfolk.datasets import load_us_counties
-from kinfolk.report import notebook_html, words
+from kinfolk.report import words
 from kinfolk.report.facts import LamPath
 from kinfolk.report.groups import group_table, steady_groups
-from kinfolk.report.page import page_html
+from kinfolk.report.page import page_html, summary_html
 from kinfolk.report.positions import laid_out, on_map
 from kinfolk.tables.learning import learn
 
@@ -307,10 +307,10 @@ def test_data_cannot_leave_their_script(hostile):
 
 
 def test_a_notebook_shows_judgement_and_leaderboard(run, hostile):
-    shown = notebook_html(run)
+    shown = summary_html(run)
     assert run.judgement.text.split(".")[0] in shown
     assert shown.count("<tr>") == 1 + len(run.leaderboard)
-    assert "<u>" not in notebook_html(hostile)
+    assert "<u>" not in summary_html(hostile)
 
 
 def test_a_classifier_of_trees_has_importances(tmp_path):

@@ -27,7 +27,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from kinfolk.algorithms.averaging import check_clusters, cluster_sums
+from kinfolk.algorithms.averaging import check_clusters, cluster_count, cluster_of, cluster_sums
 from kinfolk.algorithms.parametric import ParametricAlgorithm, gradient_measure, gradient_summary, ratio
 from kinfolk.engine.protocol import Arrays, Coordinated, Inbox, Models, Outbox, PerNode, Reply, Sends, Sent, Turn
 from kinfolk.network.problem import Problem
@@ -35,7 +35,7 @@ from kinfolk.network.site import Site
 from kinfolk.objective.local_losses import solve_symmetric
 from kinfolk.objective.losses import Loss, Squared
 from kinfolk.objective.node_loss import NodeLoss
-from kinfolk.typing import Bools, Floats, Ints
+from kinfolk.typing import Bools, Floats
 
 
 class State(NamedTuple):
@@ -131,15 +131,7 @@ class Pooled(ParametricAlgorithm[State], Coordinated[State, Memory]):
     def check(self, problem: Problem) -> None:
         """One cluster for every node."""
         super().check(problem)
-        if self.clusters is not None:
-            check_clusters(self.clusters, problem)
-
-    def _cluster(self, nodes: Ints) -> Ints:
-        everyone = np.zeros(len(nodes), dtype=np.int64)
-        return everyone if self.clusters is None else np.asarray(self.clusters, dtype=np.int64)[nodes]
-
-    def _cluster_count(self) -> int:
-        return 1 if self.clusters is None else int(max(self.clusters)) + 1
+        check_clusters(self.clusters, problem)
 
     def sends(self, problem: Problem) -> Sends:
         """The coordinator receives sums over a node's rows, no rows."""
@@ -164,7 +156,7 @@ class Pooled(ParametricAlgorithm[State], Coordinated[State, Memory]):
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """Take the cluster's new parameters and send how the local loss looks there."""
-        w = inbox.to_all["w"][self._cluster(site.nodes)]
+        w = inbox.to_all["w"][cluster_of(self.clusters, site.nodes)]
         return State(w), Outbox(coordinator=self._sent(site, w))
 
     def _sent(self, site: Site, w: Floats) -> dict[str, Floats]:
@@ -173,7 +165,7 @@ class Pooled(ParametricAlgorithm[State], Coordinated[State, Memory]):
 
     def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
         """Every cluster starts at zero; a changed problem goes on from the same parameters."""
-        count, width = self._cluster_count(), self.width(problem)
+        count, width = cluster_count(self.clusters), self.width(problem)
         w = np.zeros((count, width)) if before is None or len(before.w) != count else before.w
         never = np.full(count, np.inf)
         sums = {
@@ -186,7 +178,7 @@ class Pooled(ParametricAlgorithm[State], Coordinated[State, Memory]):
 
     def combine(self, memory: Memory, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
         """Add up by cluster; once every node has answered about the present parameters, take a Newton step (2)."""
-        cluster, count = self._cluster(turn.active), self._cluster_count()
+        cluster, count = cluster_of(self.clusters, turn.active), cluster_count(self.clusters)
         if "zero" in outbox:
             memory = memory._replace(resting=np.linalg.norm(cluster_sums(outbox["zero"], cluster, count), axis=1))
         fresh = ~memory.answered[turn.active]
@@ -202,12 +194,12 @@ class Pooled(ParametricAlgorithm[State], Coordinated[State, Memory]):
 
     def models(self, site: Site, state: State, inbox: Inbox) -> Models:
         """The best parameters of its cluster for every node, as the coordinator knows them now."""
-        models: Models = self.loss.models(inbox.to_all["best"][self._cluster(site.nodes)])
+        models: Models = self.loss.models(inbox.to_all["best"][cluster_of(self.clusters, site.nodes)])
         return models
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Loss, and the relative gradient of the own cluster as the coordinator last sent it."""
-        residual = inbox.to_all["residual"][self._cluster(site.nodes)]
+        residual = inbox.to_all["residual"][cluster_of(self.clusters, site.nodes)]
         return {"loss": site.local_losses(self.loss).value(state.w), "residual": residual**2}
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:

@@ -20,9 +20,8 @@ from kinfolk.checks import InputError, comma_list, printable
 from kinfolk.cli.printing import print_comparison, print_run, shown, tell
 from kinfolk.datasets import TABLES, named_table
 from kinfolk.tables import Settings, load, read_table
-from kinfolk.tables.comparing import compare
 from kinfolk.tables.journal import Journal
-from kinfolk.tables.learning import learn_prepared
+from kinfolk.tables.learning import compare, learn_prepared
 from kinfolk.tables.own_code import code_file
 from kinfolk.tables.prepared import Prepared, prepare
 from kinfolk.tables.settings import read_toml

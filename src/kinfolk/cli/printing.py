@@ -29,7 +29,7 @@ def tell(text: str) -> None:
 def print_run(run: TableRun, console: Console) -> None:
     """The leaderboard, the judgement, and what a user should know."""
     console.print(_leaderboard(run))
-    console.print(shown(words.caption(run)))
+    console.print(shown(words.caption(run.facts)))
     console.print()
     console.print(shown(run.judgement.text, style="bold"))
     certificate = [f"Certificate: {run.account.certificate}"] if run.account.certificate else []

@@ -1,8 +1,8 @@
 """The contract: what an algorithm is, what an engine is, and what travels between them.
 
 An algorithm keeps a state, receives what the neighbours (or the coordinator) sent, computes, and sends something. It is
-written once, for a site, and runs anywhere. The state is a NamedTuple whose fields say which axis they have, so that
-participation, re-partition and checkpoints are generic::
+written once, for a site, and runs anywhere. The state is a NamedTuple whose fields declare which axis they have, so
+that participation, re-partition and checkpoints are generic::
 
     class State(NamedTuple):
         w: PerNode          # (nodes, features)
@@ -180,7 +180,7 @@ class Algorithm(ABC, Generic[S]):
 
     @abstractmethod
     def measure(self, site: Site, state: S, inbox: Inbox) -> Arrays:
-        """Scalars per own node whose sums over the network say how far the run is."""
+        """Scalars per own node whose sums over the network show how far the run is."""
 
     @abstractmethod
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:

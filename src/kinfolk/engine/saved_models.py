@@ -70,8 +70,8 @@ def read_arrays(file: Path) -> tuple[Mapping[str, str], dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: numbers of NumPy as numbers, all else as text."""
-    return value.item() if isinstance(value, np.generic) else str(value)
+    """A value as JSON can hold it: numbers and arrays of NumPy as numbers, all else as text."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)
 
 
 def _write_linear(folder: Path, w: Any, belongs_to: losses.Loss | LinearModel) -> None:

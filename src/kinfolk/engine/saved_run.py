@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas
 
-from kinfolk.engine.leaving import what_leaves
+from kinfolk.engine.leaving import declared
 from kinfolk.engine.protocol import PREDICTIONS
 from kinfolk.engine.saved_models import read_models, write_models
 
@@ -51,29 +51,11 @@ class Account:
     @classmethod
     def of(cls, run: Run) -> Account:
         """The account of a run whose rows are here."""
-        sends = _sends(run)
-        compared = sends is not None and any(each["content"] == PREDICTIONS for each in sends)
-        return cls(
-            type(run.algorithm).__name__,
-            run.rounds,
-            run.stopped,
-            sends,
-            str(run.problem.public) if compared else "",
-            tuple(run.notes),
-            "" if run.certificate is None else str(run.certificate),
-        )
-
-
-def _sends(run: Run) -> tuple[dict[str, Any], ...] | None:
-    if run.algorithm.sends(run.problem) is None:
-        return None
-    return tuple(map(_declared, what_leaves(run.algorithm, run.problem).to_dict("records")))
-
-
-def _declared(sent: Mapping[Any, Any]) -> dict[str, Any]:
-    """One row of ``what_leaves`` as plain data."""
-    names = {name: str(sent[name]) for name in ("to", "name", "content")}
-    return names | {name: int(sent[name]) for name in ("numbers", "bytes")}
+        sends = declared(run.algorithm, run.problem)
+        public = str(run.problem.public) if any(each["content"] == PREDICTIONS for each in sends or ()) else ""
+        certificate = "" if run.certificate is None else str(run.certificate)
+        name = type(run.algorithm).__name__
+        return cls(name, run.rounds, run.stopped, sends, public, tuple(run.notes), certificate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,16 +82,9 @@ def load_run(
 
     Types of estimators must be known to kinfolk or named in ``trusted``; see ``kinfolk.load``.
     """
-    told = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    told: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
     history = pandas.read_parquet(folder / "history.parquet").set_index("round")
-    account = Account(
-        algorithm=str(told["algorithm"]),
-        rounds=int(told["rounds"]),
-        stopped=str(told["stopped"]),
-        sends=None if told["sends"] is None else tuple(map(_declared, told["sends"])),
-        public=str(told["public"]),
-        notes=tuple(map(str, told["notes"])),
-        certificate=str(told["certificate"]),
+    return SavedRun(
+        read_models(folder, node_count, feature_count, trusted) if models else None, history, Account(**plain)
     )
-    found = read_models(folder, node_count, feature_count, trusted) if models else None
-    return SavedRun(found, history, account)

@@ -14,7 +14,7 @@ import pandas
 from kinfolk.checks import AtLeast, InputError, check_value
 from kinfolk.engine.fit import Tolerance, fit
 from kinfolk.engine.run import Run
-from kinfolk.network.folds import masks, node_folds, row_folds
+from kinfolk.network.folds import node_folds, row_folds
 from kinfolk.network.network import Network
 from kinfolk.progress import progress_bar
 from kinfolk.typing import Bools
@@ -142,8 +142,7 @@ def _check(algorithm: Any, lams: Sequence[float]) -> None:
 def _held_out(network: Network, over: str, count: int, seed: int) -> list[Bools]:
     """Which rows are held out, part after part."""
     data = network.data
-    if over == "nodes":
-        return masks(node_folds(data, count, seed), count)
-    if data.sizes.max() < 2:
+    if over == "samples" and data.sizes.max() < 2:
         raise InputError("Expected a node with two samples at least to hold some out, got none: use over='nodes'.")
-    return masks(row_folds(data.owner, count, seed), count)
+    fold = node_folds(data, count, seed) if over == "nodes" else row_folds(data.owner, count, seed)
+    return [fold == part for part in range(count)]

@@ -71,7 +71,7 @@ class Session:
         self.row_bytes = 0
         self.whole = True  # whether the sites are between two rounds
         self._old_rows: list[tuple[str, Ints, Any]] = []  # of ``to_each``, before this round
-        self._mask: Bools | None = None  # the edges that carry in this round, as the user says
+        self._mask: Bools | None = None  # the edges that carry in this round, as the user chose
 
     # ------------------------------------------------------------------ rounds
 

@@ -63,7 +63,7 @@ class KerasModel:
 
     @property
     def classifies(self) -> bool:
-        """Whether it says probabilities of classes."""
+        """Whether it predicts probabilities of classes."""
         return self._setup.loss_name in _training().CATEGORICAL
 
     # ------------------------------------------------------------------ before round 1
@@ -73,7 +73,7 @@ class KerasModel:
         check_parameters(self)
         if self._setup.loss_name in _training().DEAF:
             raise InputError(
-                "Expected a Keras model compiled with categorical_crossentropy for classes, as neighbours say "
+                "Expected a Keras model compiled with categorical_crossentropy for classes, as neighbours send "
                 f"probabilities, got {self._setup.loss_name}."
             )
 
@@ -98,7 +98,7 @@ class KerasModel:
 
     @cached_property
     def _setup(self) -> TrainingSetup:
-        """What the model was compiled with, or else what the parameters say."""
+        """What the model was compiled with, or else the parameters."""
         training = _training()
         compiled: TrainingSetup | None = training.setup_of(self._given)
         if compiled is not None:
@@ -144,7 +144,7 @@ class KerasModel:
     # ------------------------------------------------------------------ as a local model
 
     def remarks(self, problem: Problem) -> list[str]:
-        """Nothing to say."""
+        """None."""
         return []
 
     def fit_nodes(self, sets: TrainingSets) -> list[KerasFit | None]:
@@ -171,16 +171,16 @@ class KerasModel:
 
     def predict_nodes(self, fitted: Sequence[KerasFit], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
         """The outputs, or for classes the probabilities."""
-        return [self._say(fit, rows) for fit, rows in zip(fitted, X, strict=True)]
+        return [self._predict(fit, rows) for fit, rows in zip(fitted, X, strict=True)]
 
-    def _say(self, fit: KerasFit, X: Floats) -> Floats:
+    def _predict(self, fit: KerasFit, X: Floats) -> Floats:
         model = self._worker(X.shape[1])
         model.set_weights(list(fit.arrays.values()))
-        said: Floats = _training().say(model, X)
+        predicted: Floats = _training().predict(model, X)
         if self.classifies:
-            shares: Floats = softmax(said, axis=1) if self._setup.says_logits else said
+            shares: Floats = softmax(predicted, axis=1) if self._setup.gives_logits else predicted
             return shares
-        return said[:, 0] if said.ndim == 2 and said.shape[1] == 1 else said
+        return predicted[:, 0] if predicted.ndim == 2 and predicted.shape[1] == 1 else predicted
 
 
 def _training() -> Any:

@@ -46,7 +46,7 @@ class TrainingSetup(NamedTuple):
         return self.loss.__name__ if hasattr(self.loss, "__name__") else type(self.loss).__name__
 
     @property
-    def says_logits(self) -> bool:
+    def gives_logits(self) -> bool:
         """Whether the loss takes outputs for logits."""
         return bool(getattr(self.loss, "from_logits", False))
 
@@ -81,7 +81,7 @@ def train(model: Any, weighted: WeightedRows, epochs: int, batch: int | None, se
             model.train_on_batch(X[part], target[part], sample_weight=weight[part])
 
 
-def say(model: Any, X: Floats) -> Floats:
+def predict(model: Any, X: Floats) -> Floats:
     """The outputs, (rows, ...)."""
     out: Floats = keras.ops.convert_to_numpy(model(X.astype(np.float32), training=False)).astype(np.float64)
     return out

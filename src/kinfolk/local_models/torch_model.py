@@ -59,7 +59,7 @@ class TorchModel:
     device : where torch computes.
     side : how many of the last features the module takes as a second argument: ``module(x, extra)``.
     together : whether nodes are trained in one computation. Where that would change the result, as with batch
-        normalisation or dropout, it is not done, and the run's notes say so.
+        normalisation or dropout, it is not done, and the run's notes mention it.
     options : what else the optimiser takes, such as ``{"betas": (0.9, 0.99)}``.
 
     >>> import torch
@@ -91,7 +91,7 @@ class TorchModel:
 
     @property
     def classifies(self) -> bool:
-        """Whether it says probabilities of classes."""
+        """Whether it predicts probabilities of classes."""
         return self._row_loss.classifies
 
     @property
@@ -247,15 +247,15 @@ class TorchModel:
         expected = (rows,) if setup.answers is None else (rows, setup.answers)
         try:
             with layer("flat", "TorchModel").drawing_from(0), torch.no_grad():
-                said = setup.say({}, X)
-                lost = setup.row_loss(said, torch.ones_like(said))
+                predicted = setup.predict({}, X)
+                lost = setup.row_loss(predicted, torch.ones_like(predicted))
         except Exception as error:  # whatever a user's module raises
             raise InputError(
                 f"Expected a module and a loss for rows of {features} features, got: {first_line(error)}."
             ) from error
-        if tuple(said.shape) != expected:
+        if tuple(predicted.shape) != expected:
             wanted = "(rows,) or (rows, 1)" if setup.answers is None else f"(rows, {setup.answers}), logits,"
-            got = ", ".join(["rows", *map(str, said.shape[1:])])
+            got = ", ".join(["rows", *map(str, predicted.shape[1:])])
             raise InputError(f"Expected a module whose output has shape {wanted} for these data, got ({got}).")
         if tuple(lost.shape) != (rows,):
             raise InputError(f"Expected a loss with one value for each of {rows} rows, got shape {tuple(lost.shape)}.")
@@ -307,8 +307,8 @@ class TorchModel:
         def predict(fit: TorchFit, rows: Floats) -> Floats:
             setup = self._setup(rows.shape[1], answers, "predicting")
             arrays = {name: torch.from_numpy(value).to(setup.flat.device) for name, value in fit.arrays.items()}
-            said = setup.say(arrays, setup.flat.tensor(rows)).to(torch.float64)
-            out: Floats = (torch.softmax(said, dim=-1) if self.classifies else said).cpu().numpy()
+            predicted = setup.predict(arrays, setup.flat.tensor(rows)).to(torch.float64)
+            out: Floats = (torch.softmax(predicted, dim=-1) if self.classifies else predicted).cpu().numpy()
             return out
 
         with torch.no_grad():

@@ -10,7 +10,7 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.checks import InputError
 from kinfolk.network.data import Data
-from kinfolk.typing import Bools, Floats, Ints
+from kinfolk.typing import Floats, Ints
 
 ROWS, STARTS, NODES = 1, 2, 3  # key the draws of different things
 
@@ -67,11 +67,6 @@ def node_folds(data: Data, count: int, seed: int) -> Ints:
     fold = np.zeros(data.node_count, dtype=np.int64)
     fold[holders[np.argsort(_uniform([NODES, seed], holders))]] = np.arange(len(holders)) % count
     return fold[data.owner]
-
-
-def masks(fold: Ints, count: int) -> list[Bools]:
-    """Which rows are held out, fold after fold."""
-    return [fold == part for part in range(count)]
 
 
 def _uniform(words: list[int], keyed: Ints) -> Floats:

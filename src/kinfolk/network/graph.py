@@ -158,7 +158,7 @@ class Graph:
         graph.add_weighted_edges_from(self.to_frame().itertuples(index=False, name=None))
         return graph
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ what can be read off it
 
     @property
     def edge_count(self) -> int:

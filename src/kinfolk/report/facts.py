@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import pandas
 
@@ -93,76 +93,27 @@ class LamPath:
     coefficients: bool  # whether they are coefficients
 
 
-class RunFacts(Protocol):
-    """What the page reads of a run, see ``TableRun``."""
+@dataclass(frozen=True, eq=False)
+class RunFacts:
+    """All that the page reads of a run on a table."""
 
-    @property
-    def settings(self) -> Any:
-        """What was asked for."""
-
-    @property
-    def columns(self) -> Any:
-        """What each column is."""
-
-    @property
-    def target(self) -> Any:
-        """The target, as learning sees it."""
-
-    @property
-    def features(self) -> list[str]:
-        """Names of the encoded features."""
-
-    @property
-    def graph(self) -> Graph:
-        """Who may be kin."""
-
-    @property
-    def origin(self) -> GraphOrigin:
-        """Where the graph came from."""
-
-    @property
-    def places(self) -> Floats | None:
-        """Positions of the nodes (nodes, 2), if they are known."""
-
-    @property
-    def models(self) -> Any:
-        """The tailored models."""
-
-    @property
-    def account(self) -> Account:
-        """The run of the tailored models, without its rows."""
-
-    @property
-    def nodes(self) -> pandas.DataFrame:
-        """One row per node."""
-
-    @property
-    def leaderboard(self) -> pandas.DataFrame:
-        """One row per role."""
-
-    @property
-    def judgement(self) -> Judgement:
-        """Whether learning together helps."""
-
-    @property
-    def path(self) -> LamPath:
-        """The tailored models along λ."""
-
-    @property
-    def edges(self) -> pandas.DataFrame:
-        """One row per edge."""
-
-    @property
-    def history(self) -> pandas.DataFrame:
-        """The run of the tailored models, by round."""
-
-    @property
-    def notes(self) -> list[str]:
-        """What a user should know."""
-
-    @property
-    def made(self) -> Made:
-        """How the run was made."""
+    settings: Any  # what was asked for
+    columns: Any  # what each column is
+    target: Any  # the target, as learning sees it
+    features: list[str]  # names of the encoded features
+    graph: Graph  # who may be kin
+    origin: GraphOrigin  # where the graph came from
+    places: Floats | None  # positions of the nodes (nodes, 2), if they are known
+    models: Any  # the tailored models
+    account: Account  # the run of the tailored models, without its rows
+    nodes: pandas.DataFrame  # one row per node
+    leaderboard: pandas.DataFrame  # one row per role
+    judgement: Judgement  # whether learning together helps
+    path: LamPath  # the tailored models along λ
+    edges: pandas.DataFrame  # one row per edge
+    history: pandas.DataFrame  # the run of the tailored models, by round
+    notes: list[str]  # what a user should know
+    made: Made  # how the run was made
 
 
 def on_globe(coords: tuple[str, ...]) -> bool:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from kinfolk.report.facts import LamPath, RunFacts
 from kinfolk.typing import Floats, Ints
-
-if TYPE_CHECKING:
-    from kinfolk.report.facts import LamPath, RunFacts
 
 MOST_SHOWN = 12  # columns of a table
 
@@ -94,5 +92,5 @@ def _numbers(run: RunFacts) -> tuple[str, list[str], Floats] | None:
 
 
 def _importances(model: Any) -> Any:
-    """How much a fitted model of trees uses each feature; None where it does not say."""
+    """How much a fitted model of trees uses each feature; None where it has no such numbers."""
     return getattr(getattr(model, "estimator_", model), "feature_importances_", None)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jinja2
 import pandas
 import plotly.offline
 
 from kinfolk.report import words
-from kinfolk.report.facts import Role
+from kinfolk.report.facts import Role, RunFacts
 from kinfolk.report.groups import group_table
 from kinfolk.report.payload import payload
 from kinfolk.report.plots import Plots
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from kinfolk.report.facts import RunFacts
 
 VERDICTS = {"helps": "good", "no clear difference": "even", "does not help": "bad"}
 
@@ -38,6 +34,13 @@ def templates() -> jinja2.Environment:
     filters = (words.number, words.breakable, words.signed, words.size, words.share)
     made.filters.update({each.__name__: each for each in filters})
     return made
+
+
+def write_page(run: RunFacts, path: Path) -> Path:
+    """Write the page: one file that works offline. It is there in full, or not at all."""
+    text, draft = page_html(run), path.with_name(path.name + ".part")
+    draft.write_text(text, encoding="utf-8")
+    return draft.replace(path)
 
 
 def page_html(run: RunFacts) -> str:
@@ -99,15 +102,8 @@ def _leaderboard(run: RunFacts) -> list[dict[str, Any]]:
 
 def _figures(run: RunFacts) -> dict[str, Any]:
     """The figures as plain values; the page gives them its own colours."""
-    plots = Plots(run)
-    made: dict[str, go.Figure] = {
-        "path": plots.path(),
-        "convergence": plots.convergence(),
-        "gain": plots.gain(),
-        "exchange": plots.exchange(),
-    }
     out = {}
-    for name, figure in made.items():
-        out[name] = json.loads(figure.to_json())
+    for name in ("path", "convergence", "gain", "exchange"):
+        out[name] = json.loads(getattr(Plots(run), name)().to_json())
         out[name]["layout"].pop("template", None)
     return out

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kinfolk.report.colours import GROUPS, SYMBOLS
-from kinfolk.report.facts import MODEL_ROLES
+from kinfolk.report.facts import MODEL_ROLES, LamPath, RunFacts
 from kinfolk.report.groups import steady_groups
 from kinfolk.report.positions import positions
 from kinfolk.typing import Floats
 
-if TYPE_CHECKING:
-    from kinfolk.report.facts import LamPath, RunFacts
-
-STEPS = 65_534  # that a number is rounded to, over its range; the next one says that there is none
+STEPS = 65_534  # that a number is rounded to, over its range; the next one stands for none
 ERRORS = ("error_alone", "error_pooled", "error_tailored", "error_final")
 
 

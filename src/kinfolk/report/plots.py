@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -12,12 +12,9 @@ from plotly.subplots import make_subplots
 
 from kinfolk.report import words
 from kinfolk.report.colours import BETTER, MAIN, QUIET, WORSE, group_colour, group_symbol
-from kinfolk.report.facts import Role
+from kinfolk.report.facts import Role, RunFacts
 from kinfolk.report.positions import positions
 from kinfolk.typing import Floats, Ints
-
-if TYPE_CHECKING:
-    from kinfolk.report.facts import RunFacts
 
 MANY = 1_500  # nodes; more are drawn by the graphics card
 MEASURES: dict[str, tuple[str, dict[str, Any]]] = {

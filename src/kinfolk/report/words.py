@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas
 from markupsafe import Markup
 
 from kinfolk.checks import listing
-from kinfolk.report.facts import GraphOrigin, Judgement, Note, Role
-
-if TYPE_CHECKING:
-    from kinfolk.engine.saved_run import Account
-    from kinfolk.report.facts import RunFacts
+from kinfolk.engine.saved_run import Account
+from kinfolk.report.facts import GraphOrigin, Judgement, Note, Role, RunFacts
 
 TITLES = {
     Role.FINAL: "best validated model per node",

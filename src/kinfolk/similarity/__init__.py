@@ -1,6 +1,6 @@
 """Graphs from data: who is kin, judged by what the nodes have.
 
-A measure gives a distance for every pair of nodes and says what has to leave a node for it (``needs``, ``leaves``);
+A measure gives a distance for every pair of nodes and declares what has to leave a node for it (``needs``, ``leaves``);
 ``nearest_kin`` turns it into a graph. ``pooling_test`` then asks of every edge whether pooling its ends pays.
 
 >>> import numpy as np
@@ -26,16 +26,6 @@ from kinfolk.similarity.measures import (
 from kinfolk.similarity.pooling import PoolingTest, pooling_test
 
 __all__ = [
-    "DeviationDistance",
-    "EmbeddedDivergence",
-    "Measure",
-    "MixingDistance",
-    "ParameterDistance",
-    "Placed",
-    "PoolingTest",
-    "PredictionDistance",
-    "QuantileDistance",
-    "kullback_leibler",
-    "nearest_kin",
-    "pooling_test",
-]
+    "DeviationDistance", "EmbeddedDivergence", "Measure", "MixingDistance", "ParameterDistance", "Placed",
+    "PoolingTest", "PredictionDistance", "QuantileDistance", "kullback_leibler", "nearest_kin", "pooling_test",
+]  # fmt: skip

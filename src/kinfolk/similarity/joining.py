@@ -11,8 +11,9 @@ from scipy.spatial.distance import cdist
 
 from kinfolk.checks import AtLeast, InputError, Positive, check_parameters, check_value
 from kinfolk.network.graph import Graph
+from kinfolk.network.graphs import nearest
 from kinfolk.network.network import Network
-from kinfolk.typing import Bools, Floats, Ints
+from kinfolk.typing import Floats, Ints
 
 Needs = Literal["numbers only", "pooled rows"]
 NUMBERS_AT_ONCE = 2**24  # distances that are looked at together
@@ -21,7 +22,7 @@ NUMBERS_AT_ONCE = 2**24  # distances that are looked at together
 class Measure(Protocol):
     """How far apart the nodes of a network are; a frozen dataclass of options.
 
-    ``needs`` says whether rows must be brought together, and ``leaves`` in words what leaves a node.
+    ``needs`` declares whether rows must be brought together, and ``leaves`` describes what leaves a node.
     """
 
     needs: ClassVar[Needs]
@@ -92,9 +93,9 @@ def nearest_kin(
 
 def _joined(network: Network, measure: Measure, k: int | None) -> tuple[Ints, Floats]:
     """The pairs of which either end is among the k nearest of the other (pairs, 2), and their distances."""
-    placed = isinstance(measure, Placed)
+    metric = measure.metric if isinstance(measure, Placed) else None
     table = measure.places(network) if isinstance(measure, Placed) else measure.distances(network)
-    known = np.flatnonzero(~np.isnan(table[:, 0] if placed else np.diagonal(table)))
+    known = np.flatnonzero(~np.isnan(table[:, 0] if metric else np.diagonal(table)))
     if len(known) < 2:
         raise InputError(
             f"Expected two nodes at least that {type(measure).__name__} can compare, got {len(known)} of "
@@ -102,31 +103,10 @@ def _joined(network: Network, measure: Measure, k: int | None) -> tuple[Ints, Fl
         )
     chosen, found = [], []
     for some in np.array_split(known, max(1, len(known) ** 2 // NUMBERS_AT_ONCE)):
-        if isinstance(measure, Placed):
-            apart = cdist(table[some], table[known], measure.metric)
-        else:
-            apart = table[np.ix_(some, known)]
+        apart = cdist(table[some], table[known], metric) if metric else table[np.ix_(some, known)]
         apart[some[:, None] == known] = np.inf
-        rows, columns = _nearest(apart, len(known) - 1 if k is None else min(k, len(known) - 1))
+        rows, columns = nearest(apart, len(known) - 1 if k is None else min(k, len(known) - 1))
         chosen.append(np.stack([some[rows], known[columns]], axis=1))
         found.append(apart[rows, columns])
     ends, first = np.unique(np.sort(np.concatenate(chosen), axis=1), axis=0, return_index=True)
     return ends, np.concatenate(found)[first]
-
-
-def _nearest(distances: Floats, k: int) -> tuple[Ints, Ints]:
-    """The k smallest distances of every row, as rows and columns; of equal ones the first.
-
-    >>> _nearest(np.array([[3.0, 1.0, 1.0, 2.0]]), 2)
-    (array([0, 0]), array([1, 2]))
-    """
-    rows, columns = np.nonzero(distances <= np.partition(distances, k - 1, axis=1)[:, [k - 1]])
-    order = np.lexsort((distances[rows, columns], rows))
-    first = np.searchsorted(rows, np.arange(len(distances)))
-    kept = order[np.arange(len(rows)) - first[rows] < k]
-    return rows[kept], columns[kept]
-
-
-def blank(known: Bools, places: Floats) -> Floats:
-    """Points with NaN for nodes that are not known."""
-    return np.where(known[:, None], places, np.nan)

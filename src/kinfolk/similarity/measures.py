@@ -15,7 +15,7 @@ from kinfolk.network.data import Data
 from kinfolk.network.graphs import as_shares
 from kinfolk.network.network import Network
 from kinfolk.objective.losses import Loss, Squared
-from kinfolk.similarity.joining import Needs, Placed, blank
+from kinfolk.similarity.joining import Needs, Placed
 from kinfolk.typing import Bools, Floats, Ints
 
 
@@ -92,12 +92,12 @@ class ParameterDistance(Placed):
         """The local minimisers."""
         self.loss.check_labels(network.data.y)
         losses = network.site.local_losses(self.loss)
-        return blank(losses.has_data, losses.minimise())
+        return np.where(losses.has_data[:, None], losses.minimise(), np.nan)
 
 
 @dataclass(frozen=True)
 class DeviationDistance(Placed):
-    """‖d_i − d_j‖, where d_i says how the linear model of node i differs from the pooled one.
+    """‖d_i − d_j‖, where d_i is how the linear model of node i differs from the pooled one.
 
         d_i = argmin_d Σ_r (y_r − x_r'w̄ − x_r'd)² + shrinkage ‖d‖²    over the rows r of node i, with an intercept
 
@@ -133,12 +133,12 @@ class DeviationDistance(Placed):
         for y in wanted:
             pooled = np.linalg.lstsq(X.T @ X + np.eye(X.shape[1]), X.T @ y, rcond=None)[0]
             parts.append(loss.bind(Data(X, y - X @ pooled, data.starts)).minimise())
-        return blank(data.sizes > 0, np.concatenate(parts, axis=1))
+        return np.where(data.sizes[:, None] > 0, np.concatenate(parts, axis=1), np.nan)
 
 
 @dataclass(frozen=True)
 class PredictionDistance(Placed):
-    """The root mean square difference of what models, fitted at every node alone, say of common public points.
+    """The root mean square difference of predictions on common public points, by models fitted at every node alone.
 
     Any model will do. For linear models it is the distance of parameters in the metric of the public points, so that
     the units of features play no part.
@@ -173,8 +173,8 @@ class PredictionDistance(Placed):
                 "cannot be compared. Use network.with_public with an array (points, features)."
             )
         state, _ = alone.init(network.site, Turn(0, network.site.nodes, self.seed))
-        points: int = state.said.shape[1]
-        return np.asarray(state.said.reshape(len(state.said), -1) / np.sqrt(points))
+        points: int = state.predicted.shape[1]
+        return np.asarray(state.predicted.reshape(len(state.predicted), -1) / np.sqrt(points))
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@
 [0, 0, 1, 1]
 """
 
-from kinfolk.tables.comparing import compare
-from kinfolk.tables.learning import learn
+from kinfolk.tables.learning import compare, learn
 from kinfolk.tables.reading import read_table
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.storage import load

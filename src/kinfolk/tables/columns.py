@@ -120,13 +120,10 @@ def _coords(table: pandas.DataFrame, settings: Settings) -> tuple[str, ...]:
         return settings.coords
     lower = {str(name).lower(): str(name) for name in table.columns}
     for pair in PLACES:
-        names = [lower.get(name) for name in pair]
-        if (
-            None not in names
-            and not {settings.node, settings.target} & set(names)
-            and _settled(table, settings.node, names)
-        ):
-            return tuple(map(str, names))
+        names = [lower[name] for name in pair if name in lower]
+        free = len(names) == 2 and not {settings.node, settings.target} & set(names)
+        if free and _settled(table, settings.node, names):
+            return tuple(names)
     if settings.graph == "coordinates":
         raise InputError(
             "Expected columns with coordinates, found none called lat and lon or x and y: name them with coords."
@@ -134,7 +131,7 @@ def _coords(table: pandas.DataFrame, settings: Settings) -> tuple[str, ...]:
     return ()
 
 
-def _settled(table: pandas.DataFrame, node: str, names: list[str | None]) -> bool:
+def _settled(table: pandas.DataFrame, node: str, names: list[str]) -> bool:
     """Whether columns have one value for every node, as places do."""
     return bool((table.groupby(node)[names].nunique() <= 1).to_numpy().all())
 
@@ -160,7 +157,7 @@ def _check_values(column: pandas.Series, name: str) -> None:
     if pandas.api.types.is_float_dtype(column):
         infinite = int(np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan)).sum())
         if infinite:
-            raise InputError(f"Expected finite numbers in {name!r}, got infinity in {infinite:,} rows: mend these.")
+            raise InputError(f"Expected finite numbers in {name!r}, got infinity in {infinite:,} rows: correct these.")
 
 
 def _is_number(column: pandas.Series, name: str) -> bool:
@@ -178,7 +175,7 @@ def _is_number(column: pandas.Series, name: str) -> bool:
         first = known[wrong].iloc[0]
         raise InputError(
             f"Expected numbers in column {name!r}, got {first!r} and the like in {wrong.sum():,} of {len(known):,} "
-            "rows: mend these, or say that the column is categorical."
+            "rows: correct these, or list the column as categorical."
         )
     return True
 

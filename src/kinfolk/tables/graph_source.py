@@ -109,7 +109,7 @@ def _edge_weights(edges: pandas.DataFrame) -> Floats:
     weights = pandas.to_numeric(edges.iloc[:, 2], errors="coerce").to_numpy(dtype=np.float64)
     if not (weights > 0).all() or not np.isfinite(weights).all():
         raise InputError(
-            f"Expected weights > 0 in column {edges.columns[2]!r} of the edges, got others: mend or drop them."
+            f"Expected weights > 0 in column {edges.columns[2]!r} of the edges, got others: correct or drop them."
         )
     return weights
 

@@ -27,7 +27,7 @@ class HeldOutErrors:
 
     rows: dict[str, Floats]  # method -> (rows,)
     owner: Ints  # (rows,)
-    target: Target  # says in which units errors are shown
+    target: Target  # has the units in which errors are shown
 
     def by_node(self, node_count: int) -> pandas.DataFrame:
         """The mean error of every node and method; NaN without test rows."""
@@ -144,16 +144,8 @@ def judge(errors: HeldOutErrors, graph: Graph, recommended: Role, alone_is_possi
     gain, low, high = interval(errors, graph, against, Role.TAILORED, seed)
     difference = nodes[Role.TAILORED] - nodes[against]
     verdict: Verdict = "helps" if low > 0 else "does not help" if high < 0 else "no clear difference"
-    control = Role.CONTROL in errors.rows and verdict == "helps"
-    return Judgement(
-        verdict=verdict,
-        recommended=recommended,
-        against=against,
-        alone_is_possible=alone_is_possible,
-        gain=gain,
-        low=low,
-        high=high,
-        helped=100 * float((difference < 0).mean()),
-        hurt=100 * float((difference > 0).mean()),
-        control=interval(errors, graph, against, Role.CONTROL, seed)[0] if control else None,
-    )
+    control = None
+    if Role.CONTROL in errors.rows and verdict == "helps":
+        control = interval(errors, graph, against, Role.CONTROL, seed)[0]
+    helped, hurt = (100 * float(nodes.mean()) for nodes in (difference < 0, difference > 0))
+    return Judgement(verdict, recommended, against, alone_is_possible, gain, low, high, helped, hurt, control)

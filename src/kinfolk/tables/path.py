@@ -66,7 +66,7 @@ def _signature(run: Run, target: Target) -> Floats:
     if hasattr(run.models, "w"):
         return np.asarray(run.models.w)
     if isinstance(run.algorithm, FedRelax):
-        return np.asarray(run.state.said.reshape(len(run.state.said), -1))
+        return np.asarray(run.state.predicted.reshape(len(run.state.predicted), -1))
     assert run.problem.public is not None
     count, points = run.problem.graph.node_count, run.problem.public.points
     rows = np.tile(points, (count, 1)) if points.ndim == 2 else points.reshape(-1, points.shape[-1])

@@ -113,25 +113,11 @@ def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, m
         *target.notes,
         *_counted("test rows of unseen classes", int(unseen.sum())),
     ]
+    marks = fingerprint(given), "" if edges is None else fingerprint(edges)
     return Prepared(
-        settings=settings,
-        fingerprint=fingerprint(given),
-        edges_fingerprint="" if edges is None else fingerprint(edges),
-        row_count=len(given),
-        table=table,
-        family=family,
-        columns=columns,
-        encoder=encoder,
-        target=target,
-        names=names,
-        rows=rows,
-        training=rows.take(~held_out),
-        folds=list(folds(owner[~held_out], times, settings.folds, settings.seed)),
-        held_out=held_out & ~unseen,
-        source=source,
-        places=places,
-        notes=notes,
-    )
+        settings, *marks, len(given), table, family, columns, encoder, target, names, rows, rows.take(~held_out),
+        list(folds(owner[~held_out], times, settings.folds, settings.seed)), held_out & ~unseen, source, places, notes,
+    )  # fmt: skip
 
 
 def _counted(kind: str, count: int) -> list[Note]:

@@ -1,4 +1,4 @@
-"""Settings: all that an analyst says about a table. They can be written as TOML, and repeat a run."""
+"""Settings: what is to be learnt from a table, and how. Written as TOML, they repeat a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from kinfolk.checks import AtLeast, Between, InputError, check_parameters, comma_list, listing, refuse_unknown
+from kinfolk.checks import AtLeast, Between, InputError, check_parameters, comma_list, listing
 
 TEXTS, LISTS = ("node", "target", "graph", "model", "method", "time", "task"), ("features", "categorical", "coords")
 GIVEN = "given: "
@@ -82,7 +82,10 @@ class Settings:
         Traceback (most recent call last):
         kinfolk.checks.InputError: Expected settings such as 'lam', got 'lamda': known are node, target, features, ...
         """
-        refuse_unknown(values, [field.name for field in dataclasses.fields(cls)], "settings such as 'lam'")
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = [name for name in values if name not in known]
+        if unknown:
+            raise InputError(f"Expected settings such as 'lam', got {listing(unknown)}: known are {', '.join(known)}.")
         missing = [name for name in ("node", "target") if name not in values]
         if missing:
             raise InputError(f"Expected the settings 'node' and 'target', got no {listing(missing)}.")

@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError
-from kinfolk.network.folds import masks, places_of_rows, row_folds
+from kinfolk.network.folds import places_of_rows, row_folds
 from kinfolk.tables.columns import Columns
 from kinfolk.tables.encoding import as_times
 from kinfolk.tables.settings import Settings
@@ -67,7 +67,8 @@ def table_times(table: pandas.DataFrame, name: str) -> Floats:
 def folds(owner: Ints, times: Floats | None, count: int, seed: int) -> Iterator[Fold]:
     """The parts of the training rows that are predicted in turn, from the others, or from those before them."""
     if times is None:
-        yield from ((~held, held) for held in masks(row_folds(owner, count, seed, VALIDATION), count))
+        part = row_folds(owner, count, seed, VALIDATION)
+        yield from ((part != fold, part == fold) for fold in range(count))
         return
     for fold in range(count):
         low, high = (

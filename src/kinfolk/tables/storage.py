@@ -28,9 +28,9 @@ from kinfolk.engine.saved_models import plain, read_arrays, write_arrays
 from kinfolk.engine.saved_run import load_run, save_run
 from kinfolk.network.graph import Graph
 from kinfolk.report.facts import MODEL_ROLES, GraphOrigin, Made, Note, Role
-from kinfolk.tables.candidates import Parameter
 from kinfolk.tables.columns import Columns
 from kinfolk.tables.encoding import Encoder
+from kinfolk.tables.families import Parameter
 from kinfolk.tables.judging import HeldOutErrors
 from kinfolk.tables.own_code import code_file, trusted_types
 from kinfolk.tables.path import path_of
@@ -40,6 +40,7 @@ from kinfolk.tables.target import Target
 
 UNFINISHED = ".unfinished"
 FORMAT = 2  # of a folder; another one is refused
+KEPT = ("method", "parameter", "values", "errors", "best", "seconds")  # of a member, beside its run
 LOSS = "loss "  # begins the columns with the losses of held-out rows
 
 
@@ -66,14 +67,13 @@ def check_free(folder: Path, force: bool) -> None:
 def start_over(work: Path, marks: dict[str, Any], force: bool) -> bool:
     """Make the folder of an unfinished run; True if it goes on from one with the same settings and table."""
     before = work / "run.toml"
-    if before.is_file() and not force:
-        if tomllib.loads(before.read_text(encoding="utf-8")) == marks and (work / "journal").is_dir():
+    if before.is_file() and (work / "journal").is_dir() and not force:
+        if tomllib.loads(before.read_text(encoding="utf-8")) == marks:
             return True
-        if (work / "journal").is_dir():
-            raise InputError(
-                f"Expected to go on with the unfinished run in {str(work)!r}, but it has other settings, edges or "
-                "another table: repeat its command, or start afresh with --force."
-            )
+        raise InputError(
+            f"Expected to resume the unfinished run in {str(work)!r}, but it has other settings, edges or another "
+            "table: repeat its command, or start afresh with --force."
+        )
     shutil.rmtree(work, ignore_errors=True)
     try:
         work.mkdir(parents=True)
@@ -122,23 +122,10 @@ def _metrics(run: TableRun) -> dict[str, Any]:
     return {
         "format": FORMAT,
         **results_for_programs(run),
-        "columns": asdict(run.columns),
-        "target": asdict(run.target),
-        "origin": asdict(run.origin),
+        **{name: asdict(getattr(run, name)) for name in ("columns", "target", "origin", "made")},
         "remarks": [asdict(note) for note in run.remarks],
-        "made": asdict(run.made),
         "path": {"names": run.path.names, "coefficients": run.path.coefficients},
-        "members": {
-            role.value: {
-                "method": member.method,
-                "parameter": member.parameter,
-                "values": member.values.tolist(),
-                "errors": member.errors.tolist(),
-                "best": member.best,
-                "seconds": member.seconds,
-            }
-            for role, member in run.members.items()
-        },
+        "members": {role.value: {name: getattr(each, name) for name in KEPT} for role, each in run.members.items()},
     }
 
 
@@ -222,7 +209,7 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
     with _reading(folder, "metrics.json"):
         metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
         _check_format(metrics.get("format"), folder)
-        target, columns = Target(**_tupled(metrics["target"])), Columns(**_columns(metrics["columns"]))
+        target, columns = Target(**_tupled(metrics["target"])), Columns(**_tupled({**metrics["columns"], "notes": []}))
         origin, made = GraphOrigin(**_tupled(metrics["origin"])), Made(**metrics["made"])
         remarks = [Note(**note) for note in metrics["remarks"]]
     with _reading(folder, "run.toml"):
@@ -283,11 +270,8 @@ def _errors(predictions: pandas.DataFrame, names: list[str], target: Target) -> 
 
 def _check_finished(folder: Path) -> None:
     if not (folder / "metrics.json").is_file():
-        state = (
-            "is unfinished: run the same command again to finish it"
-            if unfinished(folder).is_dir()
-            else "is no such folder"
-        )
+        half = "is unfinished: run the same command again to finish it"
+        state = half if unfinished(folder).is_dir() else "is no such folder"
         raise InputError(f"Expected the folder of a finished run, {str(folder)!r} {state}.")
 
 
@@ -316,10 +300,6 @@ def _check_format(found: Any, folder: Path) -> None:
 
 def _tupled(values: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-
-
-def _columns(values: dict[str, Any]) -> dict[str, Any]:
-    return {**_tupled(values), "notes": tuple(Note(**note) for note in values["notes"])}
 
 
 def _read_graph(file: Path, names: list[str]) -> tuple[Graph, Any, Any]:

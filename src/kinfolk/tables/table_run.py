@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -16,12 +16,12 @@ from kinfolk.engine.run import Run
 from kinfolk.engine.saved_run import Account, SavedRun
 from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
-from kinfolk.report.facts import MODEL_ROLES, GraphOrigin, Judgement, LamPath, Made, Note, Role, on_globe
+from kinfolk.report.facts import MODEL_ROLES, GraphOrigin, Judgement, LamPath, Made, Note, Role, RunFacts, on_globe
 from kinfolk.report.words import note_text
 from kinfolk.tables import results
-from kinfolk.tables.candidates import Parameter
 from kinfolk.tables.columns import Columns, node_names
 from kinfolk.tables.encoding import Encoder, encode
+from kinfolk.tables.families import Parameter
 from kinfolk.tables.graph_source import named_ends, nearest_known
 from kinfolk.tables.judging import HeldOutErrors, judge
 from kinfolk.tables.settings import Settings
@@ -88,20 +88,9 @@ class TableRun:
 
     # ------------------------------------------------------------------ what follows
 
-    @cached_property
-    def leaderboard(self) -> pandas.DataFrame:
-        """One row per role: error on the test rows, nodes helped and hurt, seconds, bytes."""
-        return results.leaderboard(self)
-
-    @cached_property
-    def nodes(self) -> pandas.DataFrame:
-        """One row per node, by name: sizes, errors, gain, group, and the role it ends with."""
-        return results.nodes(self)
-
-    @cached_property
-    def edges(self) -> pandas.DataFrame:
-        """One row per edge: head, tail, weight and flow."""
-        return results.edges(self)
+    leaderboard = cached_property(results.leaderboard)
+    nodes = cached_property(results.nodes)
+    edges = cached_property(results.edges)
 
     @cached_property
     def judgement(self) -> Judgement:
@@ -183,11 +172,16 @@ class TableRun:
         return run
 
     @property
+    def facts(self) -> RunFacts:
+        """What the page reads."""
+        return RunFacts(**{each.name: getattr(self, each.name) for each in fields(RunFacts)})
+
+    @property
     def plot(self) -> Plots:
         """Figures: ``plot.network()``, ``plot.path()``, ``plot.convergence()``, ``plot.gain()``."""
         from kinfolk.report.plots import Plots
 
-        return Plots(self)
+        return Plots(self.facts)
 
     # ------------------------------------------------------------------ predicting
 
@@ -315,14 +309,14 @@ class TableRun:
 
     def report(self, path: str | Path) -> Path:
         """Write the page: one file that works offline."""
-        from kinfolk.report import write_page
+        from kinfolk.report.page import write_page
 
-        return write_page(self, Path(path))
+        return write_page(self.facts, Path(path))
 
     def _repr_html_(self) -> str:
-        from kinfolk.report import notebook_html
+        from kinfolk.report.page import summary_html
 
-        return notebook_html(self)
+        return summary_html(self.facts)
 
     def __repr__(self) -> str:
         size = f"{len(self.nodes):,} nodes, {self.graph.edge_count:,} edges"

@@ -42,8 +42,8 @@ class Target:
         if wrong.any() or np.isinf(read).any():
             shown = column[wrong].iloc[0] if wrong.any() else np.inf
             raise InputError(
-                f"Expected numbers in the target column {column.name!r}, got {shown!r} and the like: mend these rows, "
-                "or say that the task is classification."
+                f"Expected numbers in the target column {column.name!r}, got {shown!r} and the like: correct them, "
+                "or set the task to classification."
             )
         values = read[train].to_numpy(dtype=np.float64)
         spread = float(values.std())
@@ -107,18 +107,16 @@ def _classes(known: pandas.Series, settings: Settings) -> tuple[Any, ...]:
     if settings.task == "auto" and len(found) > MANY_CLASSES:
         raise InputError(
             f"Expected numbers or few classes in the target column {known.name!r}, got {len(found)} texts such as "
-            f"{found[0]!r}: mend numbers that are written as text, or say that the task is classification."
+            f"{found[0]!r}: correct numbers that are written as text, or set the task to classification."
         )
     return tuple(found)
 
 
 def _looks_like_classes(column: pandas.Series) -> bool:
     known = column.dropna()
-    if pandas.api.types.is_bool_dtype(known) or not pandas.api.types.is_numeric_dtype(known):
-        read = (
-            pandas.to_numeric(known.astype(str), errors="coerce") if not pandas.api.types.is_bool_dtype(known) else None
-        )
-        return read is None or bool(read.isna().mean() > MOSTLY)
-    if known.nunique() == 2:
+    if pandas.api.types.is_bool_dtype(known):
         return True
-    return bool(known.nunique() <= MOST_CLASSES and (known == np.floor(known)).all())
+    if not pandas.api.types.is_numeric_dtype(known):
+        return bool(pandas.to_numeric(known.astype(str), errors="coerce").isna().mean() > MOSTLY)
+    few = known.nunique() <= MOST_CLASSES and (known == np.floor(known)).all()
+    return bool(few or known.nunique() == 2)

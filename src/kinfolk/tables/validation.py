@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from kinfolk.engine.selection import cross_validate
 from kinfolk.network.network import Network
 from kinfolk.progress import Bar
 from kinfolk.report.facts import MODEL_ROLES, Role
-from kinfolk.tables.candidates import Candidate
+from kinfolk.tables.families import Candidate
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.prepared import Prepared
 from kinfolk.typing import Bools, Floats, Ints
@@ -52,20 +51,21 @@ def validate(
 ) -> Validation:
     """Predict every fold from the others with all values; a node without a model has the ``fallback`` loss."""
     train, held = prepared.training, [np.flatnonzero(rows) for _, rows in prepared.folds]
-    before = bar.count
+    before, key = bar.count, f"{candidate.role} {candidate.method} {candidate.values}"
     note = str(candidate.role) if candidate.role is Role.CONTROL else candidate.method or str(candidate.role)
 
     def losses(part: int, run: Run) -> Floats:
         bar.advance(1, note)
         rows = held[part]
-        found = predictions(prepared, candidate.role, run.models, train.X[rows], train.owner[rows])
+        node = np.zeros_like(rows) if candidate.role is Role.POOLED else train.owner[rows]  # pooled: one common node
+        found = prepared.target.predicted(run.models, train.X[rows], node)
         return np.asarray(prepared.target.loss(found, train.y[rows]), dtype=np.float32)
 
     found = cross_validate(
         parts,
         lambda network: candidate.runs(network, candidate.values, ROUGH),
         losses,
-        lambda part, make: journal.cached(f"{candidate.key} {part}", make),
+        lambda part, make: journal.cached(f"{key} {part}", make),
     )
     bar.update(before + len(candidate.values) * len(parts), note)
     errors = np.empty((len(candidate.values), len(parts)))
@@ -79,11 +79,6 @@ def validate(
     own, row_loss = ~np.isnan(rowwise[0]), rowwise[best]
     row_loss = row_loss if fallback is None else np.where(np.isnan(row_loss), fallback, row_loss)
     return Validation(candidate, errors, best, row_loss, own)
-
-
-def predictions(prepared: Prepared, role: Role, models: Any, X: Floats, node: Ints) -> Floats:
-    """What the models of a role predict for encoded rows of nodes; the pooled model is that of one common node."""
-    return prepared.target.predicted(models, X, np.zeros_like(node) if role is Role.POOLED else node)
 
 
 def best_roles(validations: dict[Role, Validation], owner: Ints, node_count: int) -> list[Role]:
@@ -132,8 +127,7 @@ def shrunken_gain(gain: Floats, owner: Ints, node_count: int) -> Floats:
     if freedom == 0:
         return np.full(node_count, centre)
     noise = float(((gain - mean[owner]) ** 2).sum()) / freedom
-    between = max(
-        (float(mean[seen].var(ddof=1)) if seen.sum() > 1 else 0.0) - noise * float((1 / sizes[seen]).mean()), 0.0
-    )
+    apart = float(mean[seen].var(ddof=1)) if seen.sum() > 1 else 0.0
+    between = max(apart - noise * float((1 / sizes[seen]).mean()), 0.0)
     trust = np.divide(between, between + noise / np.maximum(sizes, 1), out=np.zeros(node_count), where=between > 0)
     return np.where(seen, centre + trust * (mean - centre), centre)

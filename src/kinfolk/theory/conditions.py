@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
@@ -35,11 +35,8 @@ from kinfolk.network.network import Network
 from kinfolk.objective.couplings import AbsoluteNorm, Coupling, EuclideanNorm
 from kinfolk.objective.local_losses import LinearLosses, QuadraticLosses
 from kinfolk.objective.losses import Loss, Squared
-from kinfolk.typing import Bools, Floats, Ints
-
-if TYPE_CHECKING:
-    pass
 from kinfolk.theory.flows import undeliverable
+from kinfolk.typing import Bools, Floats, Ints
 
 PRECISION = 1e-9  # of thresholds of λ, relative
 ROUNDING = 1e-12  # of sums of floats, relative
@@ -62,7 +59,7 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class ClusterRecovery:
-    """What Theorem 2 says about one cluster."""
+    """Theorem 2 for one cluster."""
 
     label: Hashable
     nodes: Ints
@@ -95,7 +92,7 @@ class ClusterRecovery:
 
 @dataclass(frozen=True, eq=False)
 class Recovery:
-    """What Theorem 2 says about a partition at one λ."""
+    """Theorem 2 for a partition at one λ."""
 
     lam: float
     clusters: tuple[ClusterRecovery, ...]
