@@ -5,7 +5,7 @@
     python examples/real_data.py --data FOLDER --write            and put the table into the page
 
 FOLDER holds the files that docs/real-data.md lists, or KINFOLK_DATA names it. Nothing is tuned by data set: the options
-say what the columns are.
+name the columns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEAD = ("data", "nodes", "rows", "tailored", "alone", "one for all", "final", "g
 
 
 def learnt(name: str, folder: Path | None) -> kinfolk.TableRun:
-    """What ``kinfolk fit`` gives with the options that suit a data set."""
+    """What ``kinfolk fit`` gives with the options that fit a data set."""
     known = named_table(name, folder)
     return kinfolk.learn(known.frame, edges=known.edges, **known.options)
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from kinfolk.checks import InputError, printable
 from kinfolk.cli import app
-from kinfolk.cli.printing import print_run, tell
+from kinfolk.cli.printing import print_exact, print_run
 from kinfolk.local_models.estimators import AsClassifier
 from kinfolk.local_models.stored import load_estimators
 from kinfolk.objective.linear_models import LinearModels
@@ -511,8 +511,8 @@ def test_names_from_data_are_text(tmp_path):
 
 
 def test_predictions_are_exact_except_on_a_terminal(capsys, monkeypatch):
-    tell("a\x1b[31m,1\nb,=1+1")
+    print_exact("a\x1b[31m,1\nb,=1+1")
     assert capsys.readouterr().out == "a\x1b[31m,1\nb,=1+1\n"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    tell("a\x1b[31m,1\nb,=1+1")
+    print_exact("a\x1b[31m,1\nb,=1+1")
     assert capsys.readouterr().out == "a\\x1b[31m,1\nb,=1+1\n"

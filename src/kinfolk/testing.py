@@ -87,7 +87,7 @@ def check_loss(loss: Loss, labels: Any = None, *, seed: int = 0) -> None:
     """The scalar functions of a loss belong to each other, and so do the node's functions derived from them.
 
     Slopes are compared with differences of values, so a loss with a kink is looked at beside it, and its conjugate and
-    the prox tell whether the slopes that meet there are right.
+    the prox show whether the slopes that meet there are right.
     """
     rng = np.random.default_rng(seed)
     if labels is None:
@@ -201,7 +201,7 @@ def check_algorithm(
 ) -> None:
     """An algorithm keeps the promises that let it run anywhere; so does an engine.
 
-    With everybody present, with half of the nodes, and with lost messages: the same answer and the same history on
+    With all nodes present, with half of the nodes, and with lost messages: the same answer and the same history on
     1 site, 7 sites and one site per node; the state of nodes that are away stays as it is; data are left alone, and so
     are states and the coordinator's memory, unless the algorithm declares that it steps in place; 12 rounds are 5
     rounds and 7 more, and the run that was continued stays as it was; an edgeless network is legal, or

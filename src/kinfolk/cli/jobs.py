@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kinfolk.checks import InputError, comma_list, printable
-from kinfolk.cli.printing import print_comparison, print_run, shown, tell
+from kinfolk.cli.printing import print_comparison, print_exact, print_run, shown
 from kinfolk.datasets import TABLES, named_table
 from kinfolk.tables import Settings, load, read_table
 from kinfolk.tables.journal import Journal
@@ -146,7 +146,7 @@ def predict_table(
 def write_table(table: pandas.DataFrame, out: Path | None) -> None:
     """A table as CSV on standard output, or as a file whose suffix gives the format."""
     if out is None:
-        tell(table.to_csv(index=False).removesuffix("\n"))
+        print_exact(table.to_csv(index=False).removesuffix("\n"))
         return
     partial = out.with_name(f".{out.name}")
     try:
@@ -160,12 +160,12 @@ def write_table(table: pandas.DataFrame, out: Path | None) -> None:
         raise InputError(
             f"Expected a file that can be written, cannot write {str(out)!r}: {error.strerror}."
         ) from error
-    tell(str(out))
+    print_exact(str(out))
 
 
 def write_report(folder: Path, out: Path | None, trusted: str | None) -> None:
     """Write the page of a run again."""
-    tell(str(load(folder, trusted=comma_list(trusted or "")).report(out or folder / "report.html")))
+    print_exact(str(load(folder, trusted=comma_list(trusted or "")).report(out or folder / "report.html")))
 
 
 def show_run(folder: Path, as_json: bool) -> None:
@@ -217,7 +217,7 @@ def write_data(name: str, out: Path | None, folder: Path | None) -> tuple[Path, 
         words += ["--edges", str(beside)]
     for option, value in known.options.items():
         words += [f"--{option}", value]
-    tell(shlex.join(words))
+    print_exact(shlex.join(words))
     return path, beside, known.options
 
 

@@ -21,7 +21,7 @@ def shown(text: Any, style: str = "") -> Text:
     return Text(printable(str(text)), style=style)
 
 
-def tell(text: str) -> None:
+def print_exact(text: str) -> None:
     """Print what is exact, for files and programs; a terminal gets escapes for what does not print, line by line."""
     print("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text, flush=True)
 

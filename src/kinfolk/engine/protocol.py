@@ -82,7 +82,7 @@ class Outbox:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the coordinator answers: arrays for everybody, and arrays with one row per speaker of the round."""
+    """What the coordinator answers: arrays for everybody, and arrays with one row per sender of the round."""
 
     to_all: Arrays = field(default_factory=dict)
     to_each: Arrays = field(default_factory=dict)
@@ -274,7 +274,7 @@ class Coordinated(Algorithm[S], Generic[S, M]):
 
     @abstractmethod
     def combine(self, memory: M, outbox: Arrays, turn: Turn) -> tuple[M, Reply]:
-        """Read what this round's speakers (``turn.active``, one row each) sent, and answer."""
+        """Read what this round's senders (``turn.active``, one row each) sent, and answer."""
 
 
 def _shapes(algorithm: Algorithm[Any], problem: Problem) -> dict[str, Any]:
@@ -329,8 +329,8 @@ class Messages(NamedTuple):
     """What a site answers. Arrays only."""
 
     neighbours: Mapping[SiteId, Arrays]  # for every other site: rows of the own nodes that have an edge to it
-    coordinator: Arrays  # one row per speaker
-    speakers: Ints  # numbers of the nodes that spoke
+    coordinator: Arrays  # one row per sender
+    senders: Ints  # numbers of the nodes that sent it
     scalars: Arrays  # what was measured, one number per own node
     row_bytes: int  # what a node sends to a neighbour
 

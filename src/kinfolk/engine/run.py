@@ -114,7 +114,7 @@ class Run:
 
     @cached_property
     def account(self) -> Account:
-        """What can be told of this run without its rows, as plain data."""
+        """What is known of this run without its rows, as plain data."""
         return Account.of(self)
 
     def save(self, folder: str | Path) -> Path:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Account:
-    """What can be told of a run without its rows, as plain data.
+    """What is known of a run without its rows, as plain data.
 
     Parameters
     ----------
@@ -82,8 +82,8 @@ def load_run(
 
     Types of estimators must be known to kinfolk or named in ``trusted``; see ``kinfolk.load``.
     """
-    told: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+    read: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in read.items()}
     history = pandas.read_parquet(folder / "history.parquet").set_index("round")
     return SavedRun(
         read_models(folder, node_count, feature_count, trusted) if models else None, history, Account(**plain)

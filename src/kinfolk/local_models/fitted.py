@@ -39,9 +39,9 @@ class FittedModels:
         predicted = self._predict(X, node)
         if self.classes is None:
             return predicted
-        silent: Bools = np.isnan(predicted[:, 0])
-        best = self.classes[np.where(silent[:, None], 0.0, predicted).argmax(axis=1)]
-        return np.where(silent, np.nan, best)
+        missing: Bools = np.isnan(predicted[:, 0])
+        best = self.classes[np.where(missing[:, None], 0.0, predicted).argmax(axis=1)]
+        return np.where(missing, np.nan, best)
 
     def predict_proba(self, X: Any, node: Any) -> Floats:
         """The probability of every class, shape (rows, classes)."""

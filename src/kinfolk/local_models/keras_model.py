@@ -59,7 +59,7 @@ class KerasModel:
     batch: Annotated[int, AtLeast(1)] | None = None
     keep: Literal["nothing", "parameters"] = "parameters"
 
-    merges: ClassVar[bool] = False  # layers that draw, or look at several rows, cannot be told from others
+    merges: ClassVar[bool] = False  # layers that draw, or look at several rows, cannot be distinguished from others
 
     @property
     def classifies(self) -> bool:
@@ -69,9 +69,9 @@ class KerasModel:
     # ------------------------------------------------------------------ before round 1
 
     def check(self) -> None:
-        """Refuse parameters out of range, what is no model, and losses that cannot hear probabilities."""
+        """Refuse parameters out of range, what is no model, and losses that cannot learn from probabilities."""
         check_parameters(self)
-        if self._setup.loss_name in _training().DEAF:
+        if self._setup.loss_name in _training().HARD_LABELS_ONLY:
             raise InputError(
                 "Expected a Keras model compiled with categorical_crossentropy for classes, as neighbours send "
                 f"probabilities, got {self._setup.loss_name}."

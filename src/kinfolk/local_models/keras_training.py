@@ -1,4 +1,4 @@
-"""How models of Keras are trained, one node after another. Keras runs on torch unless it has been told otherwise."""
+"""How models of Keras are trained, one node after another. Keras runs on torch unless it is configured otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kinfolk.local_models.weighted_rows import WeightedRows
 from kinfolk.typing import Floats
 
 CATEGORICAL = ("categorical_crossentropy", "CategoricalCrossentropy")
-DEAF = (  # losses for classes that cannot hear probabilities of each
+HARD_LABELS_ONLY = (  # losses for classes that cannot learn from probabilities of each
     "sparse_categorical_crossentropy", "SparseCategoricalCrossentropy", "binary_crossentropy", "BinaryCrossentropy",
 )  # fmt: skip
 LOSSES: dict[str, Callable[[bool], Any]] = {

@@ -94,9 +94,9 @@ def _leaderboard(run: RunFacts) -> list[dict[str, Any]]:
     rows = []
     for role, row in board.iterrows():
         cells = {str(name): None if pandas.isna(value) else value for name, value in row.items()}
-        told = {"title": words.title(str(role), row["method"]), "subtitle": words.subtitle(str(role), row["method"])}
-        told["parameter"] = words.parameter(row["parameter"], row["value"])
-        rows.append({**cells, **told, "role": str(role), "bar": 100 * float(row["error"]) / worst})
+        titles = {"title": words.title(str(role), row["method"]), "subtitle": words.subtitle(str(role), row["method"])}
+        titles["parameter"] = words.parameter(row["parameter"], row["value"])
+        rows.append({**cells, **titles, "role": str(role), "bar": 100 * float(row["error"]) / worst})
     return rows
 
 

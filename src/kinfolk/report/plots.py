@@ -71,7 +71,7 @@ class Plots:
         return figure.update_yaxes(title="error in cross-validation")
 
     def convergence(self) -> go.Figure:
-        """Above: the objective by round. Below: what tells how far the answer is from the best, on a log axis."""
+        """Above: the objective by round. Below: how far the answer is from the best, on a log axis."""
         history = self.run.history
         figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08)
         if "objective" in history:

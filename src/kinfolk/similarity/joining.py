@@ -54,8 +54,8 @@ def nearest_kin(
     """Join every node with the ``k`` nearest by a measure, with weights exp(−distance / scale).
 
     Clustered Federated Learning via Generalized Total Variation Minimization (2023), section VI-C, joins the 4
-    nearest with ``scale=1``. Nodes about which the measure knows nothing, such as those without data, are joined with
-    nobody. All pairs are compared: time grows with the square of the number of nodes, and memory as well where the
+    nearest with ``scale=1``. Nodes about which the measure knows nothing, such as those without data, have no
+    neighbours. All pairs are compared: time grows with the square of the number of nodes, and memory as well where the
     measure is no ``Placed`` one.
 
     Parameters

@@ -70,7 +70,7 @@ def class_shares(network: Network) -> Floats:
 class ParameterDistance(Placed):
     """‖w_i − w_j‖ of linear models that every node fits alone.
 
-    Features should be on one scale. The ridge term keeps nodes with few samples from being far from everybody.
+    Features should be on one scale. The ridge term keeps nodes with few samples from being far from all others.
 
     Parameters
     ----------

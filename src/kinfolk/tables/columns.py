@@ -18,7 +18,7 @@ PLACES = (("lat", "lon"), ("latitude", "longitude"), ("lat", "lng"), ("lat", "lo
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 OTHER_DATE = r"\d{1,2}[./]\d{1,2}[./]\d{2,4}"
 MOSTLY = 0.5  # a text column with a larger share of numbers is a column of numbers with mistakes
-NAMES_OF_ROWS = 0.5  # a text column with a larger share of different values tells nothing
+NAMES_OF_ROWS = 0.5  # a text column with a larger share of different values is useless
 FEW_TEXTS = 50  # ... if there are more than these
 
 

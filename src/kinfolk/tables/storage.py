@@ -53,7 +53,7 @@ def unfinished(folder: Path) -> Path:
 
 
 def check_free(folder: Path, force: bool) -> None:
-    """Refuse to overwrite what is there, unless told to; a folder that is no run is never touched."""
+    """Refuse to overwrite what is there, unless ``force`` is set; a folder that is no run is never touched."""
     if not folder.exists():
         return
     if not (folder / "run.toml").is_file() and (not folder.is_dir() or any(folder.iterdir())):
@@ -227,9 +227,9 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
         if encoder.columns != set(columns.features):
             raise ValueError("other columns than those of the table")
     width, members = len(encoder.get_feature_names_out()), {}
-    for name, told in metrics["members"].items():
+    for name, kept in metrics["members"].items():
         with _reading(folder, f"the {name} models"):
-            members[Role(name)] = _read_member(folder / "models" / Role(name), told, len(names), width, trusted, models)
+            members[Role(name)] = _read_member(folder / "models" / Role(name), kept, len(names), width, trusted, models)
     with _reading(folder, "path.safetensors"):
         arrays = read_arrays(folder / "path.safetensors")[1]
         path = path_of(target, members[Role.TAILORED], **arrays, **_tupled(metrics["path"]))
@@ -248,15 +248,15 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
 
 
 def _read_member(
-    folder: Path, told: Mapping[str, Any], nodes: int, features: int, trusted: Sequence[str], models: bool
+    folder: Path, kept: Mapping[str, Any], nodes: int, features: int, trusted: Sequence[str], models: bool
 ) -> Member:
     size = 1 if folder.name == Role.POOLED else nodes
-    values, errors = np.array(told["values"], dtype=np.float64), np.array(told["errors"], dtype=np.float64)
-    if told["parameter"] not in get_args(Parameter) or values.shape != errors.shape[:1] or errors.ndim != 2:
+    values, errors = np.array(kept["values"], dtype=np.float64), np.array(kept["errors"], dtype=np.float64)
+    if kept["parameter"] not in get_args(Parameter) or values.shape != errors.shape[:1] or errors.ndim != 2:
         raise ValueError("a choice of other values")
     run = load_run(folder, size, features, trusted=trusted, models=models)
     return Member(
-        str(told["method"]), told["parameter"], values, errors, int(told["best"]), run, float(told["seconds"])
+        str(kept["method"]), kept["parameter"], values, errors, int(kept["best"]), run, float(kept["seconds"])
     )
 
 

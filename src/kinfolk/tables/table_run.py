@@ -138,7 +138,7 @@ class TableRun:
 
     @property
     def account(self) -> Account:
-        """What can be told of the tailored run without its rows."""
+        """The account of the tailored run, without its rows."""
         return self.members[Role.TAILORED].run.account
 
     @property

@@ -108,8 +108,8 @@ def shrunken_gain(gain: Floats, owner: Ints, node_count: int) -> Floats:
     """How much better another model is at each node, drawn towards the mean of all nodes where rows are few.
 
     Rows r of node i have gains g_r ~ N(μ_i, s²), nodes μ_i ~ N(μ, τ²); the answer is the posterior mean of μ_i, with
-    s², μ and τ² estimated from all rows (method of moments). A node without rows gets μ, and so does everybody where
-    no node has two rows: noise cannot be told from differences then.
+    s², μ and τ² estimated from all rows (method of moments). A node without rows gets μ, and so do all where
+    no node has two rows: noise and differences cannot be separated then.
 
     >>> shrunken_gain(np.array([3.0, -1.0, 1.0, -3.0, 9.0]), np.array([0, 0, 1, 1, 2]), 4).round(2)
     array([ 1.3 , -0.4 ,  7.43,  3.  ])

@@ -13,7 +13,7 @@ a cluster is well connected if it has a node i_0 such that, for every non-empty 
 
 If every cluster is, the solution is constant on each (36), and ‖w_i − w̄_C‖ ≤ 2 |∂C| λ / α_C (37).
 
-(35) speaks of all cuts, so one maximum flow decides it for one i_0: every node sends its bracket to i_0 over the edges
+(35) is about all cuts, so one maximum flow decides it for one i_0: every node sends its bracket to i_0 over the edges
 inside the cluster, and all must arrive. Flows are whole numbers of 60 bits, brackets rounded up by a unit more and
 edges rounded down: flows that arrive prove the strict inequality, and equality counts as a violation. A set A that
 violates (35) does so for every i_0 outside of it, so few candidates need a flow. The condition is sufficient, not

@@ -15,7 +15,7 @@ of ‖w̃_i‖². As printed, with the Euclidean norm, the right side needs the 
 points from N(0, I) that is about (1 − √(d/m'))⁻², near 1 for many points; with fewer points than parameters it is ∞.
 
 Two more things follow. Any w̄ will do, so without a true one the pooled minimiser gives the smallest ε of (24): the
-bound speaks of every network, clustered or not. And because the losses are convex, half of (25) suffices:
+bound holds for every network, clustered or not. And because the losses are convex, half of (25) suffices:
 ε ≥ Σ_i L_i(w_i) + 2α Σ_{edges} A_ij (w_i − w_j)'S(w_i − w_j).
 
 With a set of points per node the fixed point minimises no such sum: nothing is proved then, and S is averaged.
@@ -165,7 +165,7 @@ class VariationBound:
 
 
 def variation_bound(run: Run, truth: Any = None, *, tolerance: float | None = None) -> VariationBound:
-    """Bound (25) for a run of ``FedRelax`` with ``LinearModel``. It speaks of the fixed point: let the run converge.
+    """Bound (25) for a run of ``FedRelax`` with ``LinearModel``. It is about the fixed point: let the run converge.
 
     Parameters
     ----------
@@ -187,9 +187,9 @@ def variation_bound(run: Run, truth: Any = None, *, tolerance: float | None = No
         )
     if run.algorithm.weighting != "average":
         raise InputError('Expected weighting="average", as (25) assumes, got "literal".')
-    silent = [name for name, fitted in zip(run.network.names, run.models.fitted, strict=True) if fitted is None]
-    if silent:
-        raise InputError(f"Expected a model at every node, got none at {silent[0]!r}: leave such nodes out.")
+    missing = [name for name, fitted in zip(run.network.names, run.models.fitted, strict=True) if fitted is None]
+    if missing:
+        raise InputError(f"Expected a model at every node, got none at {missing[0]!r}: leave such nodes out.")
     w = np.stack([fitted.w for fitted in run.models.fitted])
     lam, ridge = run.algorithm.lam, kinds[0].ridge
     return VariationBound.of(run.network, w, lam, truth=truth, tolerance=tolerance, ridge=ridge)
