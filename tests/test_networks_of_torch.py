@@ -364,7 +364,7 @@ def test_keras_classifies(logits):
 def test_keras_refuses_losses_that_hear_no_probabilities():
     model = dense(2, activation="softmax")
     model.compile(loss="sparse_categorical_crossentropy")
-    with pytest.raises(InputError, match="categorical_crossentropy for classes, as neighbours say prob"):
+    with pytest.raises(InputError, match="categorical_crossentropy for classes, as neighbours send prob"):
         fit(difficult_network(classes=True), FedRelax(KerasModel(model)), rounds=1)
 
 

@@ -136,7 +136,7 @@ def test_the_task_is_recognised_and_can_be_forced(values, task, classes):
 
 def test_a_share_of_every_node_is_held_out():
     prepared = prepare(shops(), Settings("shop", "sales", test=0.2))
-    assert (np.bincount(prepared.tested) == 6).all()
+    assert (np.bincount(prepared.test.owner) == 6).all()
     single = shops(1, count=200)
     held = prepare(single.assign(day=range(200)), Settings("shop", "sales", test=0.25)).held_out
     assert 30 <= held.sum() <= 70
@@ -231,7 +231,7 @@ def test_baselines_are_those_of_scikit_learn(run):
     )
     errors = []
     for node in range(8):
-        mine, tested = training.owner == node, prepared.tested == node
+        mine, tested = training.owner == node, prepared.test.owner == node
         alone = Ridge(ridge["alone"] / 2).fit(training.X[mine], training.y[mine])
         said = alone.predict(prepared.test.X[tested])
         errors.append(np.mean((prepared.target.spread * (said - truth[tested])) ** 2))

@@ -61,16 +61,23 @@ class FedRelax(Algorithm[State]):
 
     Parameters
     ----------
-    model : an estimator for all nodes, a mapping from a node's name to its estimator, or a function from its name.
+    model : estimator, mapping or callable
+        An estimator for all nodes, a mapping from a node's name to its estimator, or a function from its name.
         Anything with scikit-learn's ``fit(X, y, sample_weight)`` and ``predict``, ``LinearModel()``, ...
-    lam : λ. Zero leaves every node alone.
-    start : the predictions of neighbours before round 1: models fitted ``"local"``-ly, or ``"zero"``.
-    order : nodes update ``"together"``, or by ``"colours"``: in each round those of one colour, all of them once in a
+    lam : float
+        λ. Zero leaves every node alone.
+    start : {"local", "zero"}
+        The predictions of neighbours before round 1: models fitted ``"local"``-ly, or ``"zero"``.
+    order : {"together", "colours"}
+        Nodes update ``"together"``, or by ``"colours"``: in each round those of one colour, all of them once in a
         sweep over the colours (``graph.colours``). Neighbours have different colours, so that this is block-coordinate
         descent, and converges where together can oscillate; a sweep takes as many rounds as there are colours.
-    recall : points on which a node repeats what it predicted before, for models that forget when refitted (eq 20).
-    weighting : ``"average"`` as in (1); ``"literal"`` weighs every labelled point λ A_ij, as the paper's trees do.
-    discrepancy : D; None for ``SquaredError()``, or ``CrossEntropy()`` if models are classifiers. Also
+    recall : int
+        Points on which a node repeats what it predicted before, for models that forget when refitted (eq 20).
+    weighting : {"average", "literal"}
+        ``"average"`` as in (1); ``"literal"`` weighs every labelled point λ A_ij, as the paper's trees do.
+    discrepancy : Discrepancy, optional
+        D; None for ``SquaredError()``, or ``CrossEntropy()`` if models are classifiers. Also
         ``SquaredProbabilities()``, ``SymmetricCrossEntropy()``, or a ``Discrepancy`` of yours.
 
     >>> from sklearn.tree import DecisionTreeRegressor

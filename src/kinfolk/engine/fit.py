@@ -24,7 +24,13 @@ from kinfolk.typing import Bools
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Stop when the residual of the algorithm is at most ``residual``."""
+    """Stop when the residual of the algorithm is small.
+
+    Parameters
+    ----------
+    residual : float
+        The largest residual to stop at.
+    """
 
     residual: Annotated[float, AtLeast(0)] = 1e-6
 

@@ -40,7 +40,7 @@ class Position:
 
 @dataclass
 class Run:
-    """A finished run: the models of all nodes, how it went, and how good the answer is.
+    """A finished run, as ``fit`` returns it: the models of all nodes, how it went, and how good the answer is.
 
     A run over a ``Problem`` has no models, no state and no certificate here: they stay with the rows, at the sites.
     """

@@ -29,15 +29,23 @@ class KerasModel:
 
     Parameters
     ----------
-    model : a Keras model for rows of features, or a function without arguments that makes one. If it is compiled, its
+    model : keras.Model or callable
+        A Keras model for rows of features, or a function without arguments that makes one. If it is compiled, its
         loss and optimiser are used, and ``loss``, ``logits``, ``optimiser`` and ``step_size`` are not.
-    loss : ``"squared"``, with outputs of shape (rows, 1); or ``"cross-entropy"``, with (rows, classes).
-    logits : whether outputs for classes are logits; otherwise they are probabilities, as after a softmax.
-    optimiser : a name that Keras knows.
-    step_size : its step.
-    epochs : how often a node goes through its rows in a round; with full batches, the number of steps.
-    batch : rows in a step; None for all.
-    keep : whether ``"parameters"`` go on from round to round, or ``"nothing"``.
+    loss : {"squared", "cross-entropy"}
+        ``"squared"``, with outputs of shape (rows, 1); or ``"cross-entropy"``, with (rows, classes).
+    logits : bool
+        Whether outputs for classes are logits; otherwise they are probabilities, as after a softmax.
+    optimiser : str
+        A name that Keras knows.
+    step_size : float
+        Its step.
+    epochs : int
+        How often a node goes through its rows in a round; with full batches, the number of steps.
+    batch : int, optional
+        Rows in a step; None for all.
+    keep : {"nothing", "parameters"}
+        Whether ``"parameters"`` go on from round to round, or ``"nothing"``.
 
     >>> import os
     >>> os.environ["KERAS_BACKEND"] = "torch"

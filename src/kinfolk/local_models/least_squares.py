@@ -53,9 +53,12 @@ class LinearModel:
 
     Parameters
     ----------
-    ridge : weight of ‖w‖² beside own rows that count 1 each; the intercept is not penalised.
-    intercept : whether there is a constant term.
-    step : None for the exact minimum, or an optimiser that takes one step per round, such as ``RMSprop()``.
+    ridge : float
+        Weight of ‖w‖² beside own rows that count 1 each; the intercept is not penalised.
+    intercept : bool
+        Whether there is a constant term.
+    step : RMSprop, optional
+        None for the exact minimum, or an optimiser that takes one step per round, such as ``RMSprop()``.
 
     >>> from kinfolk import FedRelax, Network, fit, graphs
     >>> network = Network(graphs.chain(2), [([[1.0]], [0.0]), ([[1.0]], [1.0])], public=[[1.0]])

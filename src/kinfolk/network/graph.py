@@ -34,10 +34,14 @@ class Graph:
 
     Parameters
     ----------
-    node_count : number of nodes; nodes without an edge are allowed.
-    ends : array (edges, 2) of node numbers, in any order.
-    weights : array (edges,) of positive finite numbers, or None for 1 each.
-    names : one distinct name per node; the numbers by default.
+    node_count : int
+        Number of nodes; nodes without an edge are allowed.
+    ends : array of int, shape (edges, 2)
+        Numbers of the nodes that each edge joins, in any order.
+    weights : array of float, shape (edges,), optional
+        Positive finite numbers; 1 each by default.
+    names : sequence, optional
+        One distinct name per node; the numbers by default.
 
     >>> graph = Graph(4, [[0, 1], [2, 1]], weights=[1.0, 0.5], names=["Oslo", "Bergen", "Paris", "Lima"])
     >>> graph

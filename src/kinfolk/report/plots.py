@@ -20,8 +20,8 @@ MANY = 1_500  # nodes; more are drawn by the graphics card
 MEASURES: dict[str, tuple[str, dict[str, Any]]] = {
     "gap": ("duality gap", {"color": group_colour(1)}),
     "residual": ("residual", {"color": group_colour(2), "width": 3}),
-    "stationarity": ("of it stationarity", {"color": group_colour(3), "dash": "dot"}),
-    "complementarity": ("of it complementarity", {"color": group_colour(4), "dash": "dash"}),
+    "stationarity": ("residual: stationarity", {"color": group_colour(3), "dash": "dot"}),
+    "complementarity": ("residual: complementarity", {"color": group_colour(4), "dash": "dash"}),
 }
 BESIDE = (Role.ALONE, Role.POOLED, Role.TAILORED)
 LARGEST_LOSS = 100.0  # per cent

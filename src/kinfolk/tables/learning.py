@@ -108,7 +108,7 @@ def learn_prepared(prepared: Prepared, *, progress: bool = True, journal: Journa
         graph=network.graph, origin=prepared.source.origin, places=prepared.places, members=members,
         flow=edge_flows(network.graph, runs[Role.TAILORED], prepared.target),
         path=lam_path(prepared.target, network.graph, members[Role.TAILORED], along), roles=roles,
-        train_rows=network.data.sizes, errors=HeldOutErrors(losses, prepared.tested, prepared.target),
+        train_rows=network.data.sizes, errors=HeldOutErrors(losses, prepared.test.owner, prepared.target),
         predictions=held_out_predictions(prepared, predicted),
         remarks=[*prepared.notes, *_missing(prepared, network, validations)],
         made=Made(*versions, prepared.fingerprint, prepared.row_count, seconds),
@@ -235,7 +235,7 @@ def _as_validated(validation: Validation, network: Network) -> Run:
 
 def _missing(prepared: Prepared, network: Network, validations: dict[Role, Validation]) -> list[Note]:
     """Why a role is missing in the comparison, or not what it seems."""
-    tested = np.unique(prepared.tested)
+    tested = np.unique(prepared.test.owner)
     bare = int((network.data.sizes[tested] == 0).sum())
     notes = []
     if bare == len(tested):

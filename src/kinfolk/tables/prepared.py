@@ -65,21 +65,13 @@ class Prepared:
         """The test rows."""
         return self.rows.take(self.held_out)
 
-    @property
-    def tested(self) -> Ints:
-        """The node of every test row."""
-        return self.rows.owner[self.held_out]
-
-    @property
-    def features(self) -> list[str]:
-        """Names of the encoded features."""
-        return self.encoder.get_feature_names_out()
-
     def network(self, rows: Any = slice(None)) -> Network:
         """The network of some training rows, with public points for methods that compare predictions."""
         chosen = self.training.take(rows)
         data = Data.from_rows(*chosen, len(self.names))
-        network = Network(graphs.edgeless(len(self.names), self.names), data, features=self.features)
+        network = Network(
+            graphs.edgeless(len(self.names), self.names), data, features=self.encoder.get_feature_names_out()
+        )
         network = network.with_graph(self.source.graph(network, self.target))
         return network.with_public(public.like_the_data(network, PUBLIC_POINTS, seed=self.settings.seed))
 

@@ -26,6 +26,16 @@ KINDS = "CSV, Parquet or JSON lines (.csv, .tsv, .parquet, .jsonl), compressed o
 def read_table(path: str | Path) -> pandas.DataFrame:
     """Read a table from a file; its suffix gives the format.
 
+    Parameters
+    ----------
+    path : str or Path
+        CSV, Parquet or JSON lines, compressed or not.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The table.
+
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "shops.csv"
     >>> _ = file.write_text("shop;sales\\na;1.5\\nb;2.5\\n")

@@ -142,10 +142,23 @@ def guaranteed_recovery(
 
     Parameters
     ----------
-    network, loss, coupling, lam : the problem; the coupling is ``EuclideanNorm`` (default) or ``AbsoluteNorm``.
-        β is exact for the squared loss, else a bound; α is exact for ``EuclideanNorm`` with the squared loss, else a
-        bound, and only the ridge term counts where the loss is not quadratic. Bounds err on the safe side.
-    partition : the cluster of every node, as any label.
+    network : Network
+        The graph and the data.
+    lam : float
+        λ.
+    loss : Loss
+        What is minimised at every node. β is exact for the squared loss, else a bound; α is exact for
+        ``EuclideanNorm`` with the squared loss, else a bound, and only the ridge term counts where the loss is not
+        quadratic. Bounds err on the safe side.
+    coupling : Coupling
+        ``EuclideanNorm`` or ``AbsoluteNorm``.
+    partition : sequence
+        The cluster of every node, as any label.
+
+    Returns
+    -------
+    Recovery
+        Whether it is guaranteed, and the cuts that are obstacles.
 
     >>> from kinfolk import graphs
     >>> graph, planted = graphs.stochastic_block([6, 6], 1.0, 0.02, seed=4)

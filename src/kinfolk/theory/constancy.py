@@ -53,6 +53,20 @@ def constant_above(network: Network, loss: Loss = Squared(), coupling: Coupling 
     1e-9. For ``EuclideanNorm`` both sides are approached by reweighted least squares: its flows and potentials are
     feasible, so they bound λ* from above and from below, up to the rounding of sums.
 
+    Parameters
+    ----------
+    network : Network
+        The graph and the data.
+    loss : Loss
+        What is minimised at every node.
+    coupling : Coupling
+        ``EuclideanNorm`` or ``AbsoluteNorm``.
+
+    Returns
+    -------
+    ConstantAbove
+        λ*, or bounds on it.
+
     >>> from kinfolk import graphs
     >>> x = np.ones((1, 1))
     >>> print(constant_above(Network(graphs.chain(3), [(x, [0.0]), (x, [1.0]), (x, [5.0])])))

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.sparse.linalg import eigsh
@@ -36,10 +36,8 @@ from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
 from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.objective.losses import Squared
+from kinfolk.theory.found import Solution
 from kinfolk.typing import Floats
-
-if TYPE_CHECKING:
-    from kinfolk.engine.run import Run
 
 ROUNDING = 1e-9  # of sums of squares, relative
 DENSE = 500  # nodes up to which all eigenvalues are computed
@@ -164,13 +162,22 @@ class VariationBound:
         )
 
 
-def variation_bound(run: Run, truth: Any = None, *, tolerance: float | None = None) -> VariationBound:
+def variation_bound(run: Solution, truth: Any = None, *, tolerance: float | None = None) -> VariationBound:
     """Bound (25) for a run of ``FedRelax`` with ``LinearModel``. It is about the fixed point: let the run converge.
 
     Parameters
     ----------
-    truth : w̄, the parameters that the nodes share; by default those of the pooled minimiser.
-    tolerance : ε of (24); by default Σ_i L_i(w̄), the smallest that fulfils it.
+    run : Run or TableRun
+        A run of ``FedRelax`` with ``LinearModel``.
+    truth : array, optional
+        W̄, the parameters that the nodes share; by default those of the pooled minimiser.
+    tolerance : float, optional
+        ε of (24); by default Σ_i L_i(w̄), the smallest that fulfils it.
+
+    Returns
+    -------
+    VariationBound
+        Both sides of (25).
 
     >>> from kinfolk import FedRelax, fit, graphs
     >>> x = [[1.0]]
