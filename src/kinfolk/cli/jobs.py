@@ -83,7 +83,11 @@ def _check_code(settings: dict[str, Any], given: dict[str, Any], trusted: str | 
 def _prepared(table: Path, edges: Path | None, given: dict[str, Any]) -> Prepared:
     settings = Settings.of({name: _absolute(value) for name, value in given.items()})
     settings.check()
-    return prepare(read_table(table), settings, edges=None if edges is None else read_table(edges))
+    return prepare(read_table(table), settings, edges=_read_edges(edges))
+
+
+def _read_edges(edges: Path | None) -> pandas.DataFrame | None:
+    return None if edges is None else read_table(edges)
 
 
 def _absolute(value: Any) -> Any:
@@ -134,7 +138,7 @@ def predict_table(
     """Print predictions as CSV, or write them to a file."""
     run, rows = load(folder, trusted=comma_list(trusted or "")), read_table(table)
     options: dict[str, Any] = {"unknown": unknown, "role": role}
-    options["edges"] = None if edges is None else read_table(edges)
+    options["edges"] = _read_edges(edges)
     predicted = run.predict(rows, **options)
     written = rows[[run.columns.node]].assign(**{f"predicted {run.columns.target}": predicted})
     if run.target.classes:
@@ -178,18 +182,11 @@ def show_run(folder: Path, as_json: bool) -> None:
 
 
 def compare_methods(
-    table: Path,
-    edges: Path | None,
-    given: dict[str, Any],
-    methods: str,
-    as_json: bool,
-    trusted: str | None,
+    table: Path, edges: Path | None, given: dict[str, Any], methods: str, as_json: bool, trusted: str | None
 ) -> None:
     """Print several methods on the same rows."""
     table, edges, given = repeated(table, edges, {**given, "method": "auto"}, trusted)
-    found = compare(
-        read_table(table), comma_list(methods), Settings.of(given), edges=None if edges is None else read_table(edges)
-    )
+    found = compare(read_table(table), comma_list(methods), Settings.of(given), edges=_read_edges(edges))
     if as_json:
         print(found.reset_index().to_json(orient="records"))
     else:

@@ -59,17 +59,17 @@ class Graph:
     ) -> None:
         check_value("node_count", "Graph", node_count, Annotated[int, AtLeast(1)])
         pairs = _as_pairs(ends, node_count)
-        strength = np.ones(len(pairs)) if weights is None else as_floats(weights, "the edge weights", 1)
+        given_weights = np.ones(len(pairs)) if weights is None else as_floats(weights, "the edge weights", 1)
         numbers = range(node_count)
         given = numbers if names is None else names
         self.names: Sequence[Hashable] = numbers if isinstance(given, range) and given == numbers else list(given)
         _check_names(self.names, node_count)
-        _check_edges(pairs, strength, self.names)
+        _check_edges(pairs, given_weights, self.names)
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         self.node_count = int(node_count)
         self.head: Ints = pairs[order, 0]
         self.tail: Ints = pairs[order, 1]
-        self.weights: Floats = strength[order]
+        self.weights: Floats = given_weights[order]
 
     # ------------------------------------------------------------------ from and to other forms
 

@@ -76,8 +76,7 @@ class Candidate:
             return (fit(where, self.algorithm(each), rounds=0, progress=False) for each in values)
         options: dict[str, Any] = {"rounds": self.rounds, "stop": Tolerance(accuracy), "measure_every": 20}
         if self.warm_start:
-            along = path(network, self.algorithm(values[0]), values, progress=False, **options)
-            return (run for _, run in along)
+            return (run for _, run in path(network, self.algorithm(values[0]), values, progress=False, **options))
         return (fit(network, self.algorithm(each), progress=False, **options) for each in values)
 
 

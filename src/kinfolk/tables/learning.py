@@ -90,8 +90,8 @@ def learn_prepared(prepared: Prepared, *, progress: bool = True, journal: Journa
     network = prepared.network()
     with progress_bar("learning", 0, enabled=progress) as bar:
         validations, control = _choose(prepared, network, journal or Journal(), bar)
-        along = _along(validations[Role.TAILORED], network, bar)
-        timed = {role: _fitted(each, network, control, along) for role, each in validations.items()}
+        path_runs = _path_runs(validations[Role.TAILORED], network, bar)
+        timed = {role: _fitted(each, network, control, path_runs) for role, each in validations.items()}
     runs = {role: run for role, (run, _) in timed.items()}
     members = {role: Member.of(each, *timed[role]) for role, each in validations.items()}
     roles = best_roles(validations, prepared.training.owner, len(prepared.names))
@@ -107,7 +107,7 @@ def learn_prepared(prepared: Prepared, *, progress: bool = True, journal: Journa
         settings=prepared.settings, columns=prepared.columns, encoder=prepared.encoder, target=prepared.target,
         graph=network.graph, origin=prepared.source.origin, places=prepared.places, members=members,
         flow=edge_flows(network.graph, runs[Role.TAILORED], prepared.target),
-        path=lam_path(prepared.target, network.graph, members[Role.TAILORED], along), roles=roles,
+        path=lam_path(prepared.target, network.graph, members[Role.TAILORED], path_runs), roles=roles,
         train_rows=network.data.sizes, errors=HeldOutErrors(losses, prepared.test.owner, prepared.target),
         predictions=held_out_predictions(prepared, predicted),
         remarks=[*prepared.notes, *_missing(prepared, network, validations)],
@@ -200,7 +200,7 @@ def _controls(network: Network, parts: list[Network], seed: int) -> tuple[Graph 
 # ---------------------------------------------------------------------- the answer
 
 
-def _along(validation: Validation, network: Network, bar: Bar) -> list[Run]:
+def _path_runs(validation: Validation, network: Network, bar: Bar) -> list[Run]:
     """The tailored models for all values of λ, fitted to all training rows."""
     bar.expect(len(validation.candidate.values))
     out = []
@@ -210,7 +210,7 @@ def _along(validation: Validation, network: Network, bar: Bar) -> list[Run]:
     return out
 
 
-def _fitted(validation: Validation, network: Network, control: Graph | None, along: list[Run]) -> tuple[Run, float]:
+def _fitted(validation: Validation, network: Network, control: Graph | None, path_runs: list[Run]) -> tuple[Run, float]:
     """A candidate with its best value, fitted to all training rows, and how many seconds that took."""
     candidate, began = validation.candidate, time.perf_counter()
     where = network if candidate.role is not Role.CONTROL or control is None else network.with_graph(control)
@@ -219,7 +219,7 @@ def _fitted(validation: Validation, network: Network, control: Graph | None, alo
         algorithm = candidate.algorithm(validation.value)
         run = fit(where, algorithm, rounds=MOST_ROUNDS, stop=Tolerance(FINE), progress=False)
     elif candidate.role is Role.TAILORED:
-        run = along[validation.best]
+        run = path_runs[validation.best]
     else:
         run = _as_validated(validation, where)
     return run, time.perf_counter() - began

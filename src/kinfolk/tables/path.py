@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 MOST_NUMBERS = 12  # of a signature
 
 
-def lam_path(target: Target, graph: Graph, member: Member, along: list[Run]) -> LamPath:
+def lam_path(target: Target, graph: Graph, member: Member, path_runs: list[Run]) -> LamPath:
     """The path of the tailored models; only the answer where the parameter is not λ."""
-    kept = along if member.parameter == "lam" else along[member.best : member.best + 1]
+    kept = path_runs if member.parameter == "lam" else path_runs[member.best : member.best + 1]
     signatures = np.array([_signature(run, target) for run in kept])
     best = member.best if member.parameter == "lam" else 0
     allowed = spread(_filled(signatures[best])) * UNEXPLAINED
     found = np.array([groups(graph, _filled(numbers), allowed) for numbers in signatures])
-    w = hasattr(along[0].models, "w")
+    w = hasattr(path_runs[0].models, "w")
     numbers = signatures.shape[2]
-    names = (*along[0].problem.features, "intercept") if w else tuple(f"point {k}" for k in range(numbers))
+    names = (*path_runs[0].problem.features, "intercept") if w else tuple(f"point {k}" for k in range(numbers))
     return path_of(target, member, found, signatures[:, :, :MOST_NUMBERS], names[:MOST_NUMBERS], w)
 
 

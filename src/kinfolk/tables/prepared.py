@@ -67,11 +67,9 @@ class Prepared:
 
     def network(self, rows: Any = slice(None)) -> Network:
         """The network of some training rows, with public points for methods that compare predictions."""
-        chosen = self.training.take(rows)
-        data = Data.from_rows(*chosen, len(self.names))
-        network = Network(
-            graphs.edgeless(len(self.names), self.names), data, features=self.encoder.get_feature_names_out()
-        )
+        data = Data.from_rows(*self.training.take(rows), len(self.names))
+        blank, features = graphs.edgeless(len(self.names), self.names), self.encoder.get_feature_names_out()
+        network = Network(blank, data, features=features)
         network = network.with_graph(self.source.graph(network, self.target))
         return network.with_public(public.like_the_data(network, PUBLIC_POINTS, seed=self.settings.seed))
 

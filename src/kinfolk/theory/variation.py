@@ -69,8 +69,8 @@ class VariationBound:
     @property
     def bound(self) -> float:
         """ε / (α λ₂), the right side; infinite on a graph that is not connected."""
-        strength = self.lam * self.connectivity
-        return self.tolerance / strength if strength > 0 else np.inf
+        pull = self.lam * self.connectivity
+        return self.tolerance / pull if pull > 0 else np.inf
 
     @cached_property
     def stretch(self) -> float:
@@ -219,10 +219,10 @@ def algebraic_connectivity(graph: Graph) -> float:
 
 def _losses(network: Network, intercept: bool, ridge: float) -> LinearLosses:
     """L_i(w) = 1/m_i [Σ_r (y_r − x_r'w)² + ridge ‖w‖²]: what a node of FedRelax minimises beside the coupling."""
-    bound = Squared(intercept=intercept).bind(network.data)
-    penalty = np.zeros((bound.node_count, bound.width))
+    losses = Squared(intercept=intercept).bind(network.data)
+    penalty = np.zeros((losses.node_count, losses.width))
     penalty[:, : network.data.feature_count] = 2 * ridge / np.maximum(network.data.sizes, 1)[:, None]
-    return replace(bound, ridge=penalty)
+    return replace(losses, ridge=penalty)
 
 
 def _pooled(losses: LinearLosses) -> Floats:
