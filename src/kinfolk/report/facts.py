@@ -65,6 +65,7 @@ class GraphOrigin:
     kind: Literal["edges", "complete", "coordinates", "similarity"]
     neighbours: int = 0  # that each node chose
     columns: tuple[str, ...] = ()  # with coordinates
+    leaves: str = ""  # what had to leave a node to find similar ones, as the measure declares it
 
 
 @dataclass(frozen=True)

@@ -288,8 +288,8 @@ def _besides(run: RunFacts) -> list[str]:
     """What had to leave nodes besides, for the graph and for nodes that ended with one model for all."""
     pooled = int((run.nodes["role"] == Role.POOLED).sum())
     out = []
-    if run.origin.kind == "similarity":
-        out.append("To find similar nodes, each node first sent how its own linear model differs from a common one.")
+    if run.origin.leaves:
+        out.append(f"To find similar nodes, each node first sent {run.origin.leaves}.")
     if pooled:
         out.append(f"The model of all, which {pooled:,} nodes end with, was fitted to all rows in one place.")
     return out

@@ -48,7 +48,7 @@ def graph_source(
         _check_apart(places, names)
         near = graphs.knn(places, k, metric="great-circle" if on_globe(columns.coords) else "planar", names=names)
         return GraphSource(GraphOrigin("coordinates", k, columns.coords), near), places
-    return GraphSource(GraphOrigin("similarity", k)), places
+    return GraphSource(GraphOrigin("similarity", k, leaves=DeviationDistance.leaves)), places
 
 
 def node_places(table: pandas.DataFrame, columns: Columns, names: list[str]) -> Floats:

@@ -65,7 +65,7 @@ def check_free(folder: Path, force: bool) -> None:
 
 
 def start_over(work: Path, marks: dict[str, Any], force: bool) -> bool:
-    """Make the folder of an unfinished run; True if it goes on from one with the same settings and table."""
+    """Make the folder of an unfinished run; True if it resumes one with the same settings and table."""
     before = work / "run.toml"
     if before.is_file() and (work / "journal").is_dir() and not force:
         if tomllib.loads(before.read_text(encoding="utf-8")) == marks:
@@ -211,12 +211,13 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
         _check_format(metrics.get("format"), folder)
         target, columns = Target(**_tupled(metrics["target"])), Columns(**_tupled({**metrics["columns"], "notes": []}))
         origin, made = GraphOrigin(**_tupled(metrics["origin"])), Made(**metrics["made"])
-        remarks = [Note(**note) for note in metrics["remarks"]]
+        remarks, tried = [Note(**note) for note in metrics["remarks"]], dict(metrics["members"])
     with _reading(folder, "run.toml"):
         settings = Settings.of(read_toml(folder / "run.toml")["settings"])
     with _reading(folder, "nodes.parquet"):
         nodes = pandas.read_parquet(folder / "nodes.parquet", columns=["node", "train_rows", "role"])
         names, roles = [str(name) for name in nodes["node"]], [Role(role) for role in nodes["role"]]
+        train_rows = nodes["train_rows"].to_numpy(dtype=np.int64)
         if not set(roles) <= set(MODEL_ROLES):
             raise ValueError("other roles")
     with _reading(folder, "graph.graphml"):
@@ -227,7 +228,7 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
         if encoder.columns != set(columns.features):
             raise ValueError("other columns than those of the table")
     width, members = len(encoder.get_feature_names_out()), {}
-    for name, kept in metrics["members"].items():
+    for name, kept in tried.items():
         with _reading(folder, f"the {name} models"):
             members[Role(name)] = _read_member(folder / "models" / Role(name), kept, len(names), width, trusted, models)
     with _reading(folder, "path.safetensors"):
@@ -238,7 +239,7 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
         errors = _errors(predictions, names, target)
     run = TableRun(
         settings=settings, columns=columns, encoder=encoder, target=target, graph=graph, places=places,
-        members=members, flow=flow, path=path, roles=roles, train_rows=nodes["train_rows"].to_numpy(dtype=np.int64),
+        members=members, flow=flow, path=path, roles=roles, train_rows=train_rows,
         errors=errors, predictions=predictions.drop(columns=[f"{LOSS}{role}" for role in errors.rows]),
         remarks=remarks, origin=origin, made=made,
     )  # fmt: skip
