@@ -457,6 +457,15 @@ def test_one_run_is_saved_alone(run, tmp_path):
         run.runs["tailored"].save(folder)
 
 
+def test_a_run_that_cannot_be_saved_leaves_nothing(tmp_path):
+    network = kinfolk.testing.difficult_network()
+    run = kinfolk.fit(network, kinfolk.Local(kinfolk.Squared()), rounds=0)
+    run._models = object()
+    with pytest.raises(InputError, match="Expected linear models or estimators to save, got object"):
+        run.save(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
 # ---------------------------------------------------------------------- predicting and keeping
 
 

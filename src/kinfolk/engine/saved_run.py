@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -68,11 +69,15 @@ class SavedRun:
 
 
 def save_run(run: Run | SavedRun, folder: Path) -> None:
-    """Write a run into a new folder: ``run.json``, ``history.parquet`` and the models."""
-    folder.mkdir(parents=True)
-    run.history.reset_index().to_parquet(folder / "history.parquet", index=False)
-    (folder / "run.json").write_text(json.dumps(asdict(run.account), indent=1), encoding="utf-8")
-    write_models(run.models, folder)
+    """Write a run into a new folder, all of it or nothing: ``run.json``, ``history.parquet`` and the models."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".run-") as place:
+        draft = Path(place) / folder.name
+        draft.mkdir()
+        run.history.reset_index().to_parquet(draft / "history.parquet", index=False)
+        (draft / "run.json").write_text(json.dumps(asdict(run.account), indent=1), encoding="utf-8")
+        write_models(run.models, draft)
+        draft.replace(folder)
 
 
 def load_run(

@@ -33,6 +33,7 @@ def templates() -> jinja2.Environment:
     made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     filters = (words.number, words.breakable, words.signed, words.size, words.share)
     made.filters.update({each.__name__: each for each in filters})
+    made.globals["words"] = words
     return made
 
 
@@ -59,16 +60,8 @@ def facts_of(run: RunFacts) -> dict[str, Any]:
         **_common(run),
         "payload": payload(run),
         "figures": _figures(run),
-        "chosen": words.chosen(run),
-        "final_hurt": words.share(run.leaderboard["hurt"][Role.FINAL]),
-        "origin": words.graph_origin(run.origin),
         "table": group_table(run),
         "exchange": words.exchange(run),
-        "command": words.command(run),
-        "python_lines": words.python_lines(run),
-        "group_count": int(run.nodes["group"].nunique()),
-        "same_size": words.same_size(run),
-        "on_map": run.places is not None,
     }
 
 

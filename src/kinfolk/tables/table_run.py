@@ -241,14 +241,17 @@ class TableRun:
             raise InputError("Expected rows to predict, got none.")
         X = encode(self.encoder, table, self.columns)
         names = node_names(table, self.columns.node)
-        number = {name: k for k, name in enumerate(self.graph.names)}
-        owner = np.array([number.get(name, -1) for name in names], dtype=np.int64)
+        owner = np.array([self._number.get(name, -1) for name in names], dtype=np.int64)
         known = owner >= 0
         out = np.full((len(X), *([len(self.target.classes)] if self.target.classes else [])), np.nan)
         out[known] = self.predict_encoded(role, X[known], owner[known])
         if not known.all():
             out[~known] = self._predicted_elsewhere(table[~known], X[~known], names[~known], role, unknown, edges)
         return out
+
+    @cached_property
+    def _number(self) -> dict[str, int]:
+        return {str(name): k for k, name in enumerate(self.graph.names)}
 
     def _predicted_elsewhere(
         self, table: pandas.DataFrame, X: Floats, names: Any, role: str, unknown: Unknown, edges: Any
@@ -270,13 +273,12 @@ class TableRun:
 
     def _near(self, table: pandas.DataFrame, names: Any, edges: Any) -> dict[str, list[int]]:
         """The known neighbours of unknown nodes, by name."""
-        number = {str(name): k for k, name in enumerate(self.graph.names)}
         if edges is not None:
             near: dict[str, list[int]] = {}
             for a, b in named_ends(pandas.DataFrame(edges)):
                 for new, old in ((a, b), (b, a)):
-                    if old in number:
-                        near.setdefault(new, []).append(number[old])
+                    if old in self._number:
+                        near.setdefault(new, []).append(self._number[old])
             return near
         if self.places is None or any(name not in table.columns for name in self.columns.coords):
             return {}
