@@ -27,6 +27,7 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/fedrelax.py
 	$(BIN)/python benchmarks/local_work.py
 	$(BIN)/python benchmarks/bigfl.py
+	$(BIN)/python benchmarks/fedcg.py
 
 docs: .venv/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

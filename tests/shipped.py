@@ -14,6 +14,7 @@ from kinfolk import (
     SCAFFOLD,
     BiGFL,
     FedAvg,
+    FedCG,
     FedGD,
     FedProx,
     FedRelax,
@@ -32,6 +33,7 @@ from kinfolk import (
     public,
 )
 from kinfolk.algorithms.bigfl import CosineEmbedding, FullMatrix, GraphEmbedding
+from kinfolk.algorithms.fedcg import TeacherStudent
 from kinfolk.algorithms.gtvmin import Inexact
 from kinfolk.algorithms.ifca import Uniform
 from kinfolk.algorithms.local_work import Decay
@@ -44,6 +46,17 @@ def small_module(outputs: int = 1) -> Any:
 
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, outputs))
+
+
+def class_loss() -> TorchLoss:
+    return TorchLoss(small_module(2), "cross-entropy")
+
+
+def classifier() -> Any:
+    import torch
+
+    torch.manual_seed(1)
+    return torch.nn.Linear(3, 2)
 
 
 def keras_model() -> Any:
@@ -86,6 +99,11 @@ SHIPPED: dict[str, tuple[Callable[[], Network], Callable[[], Any]]] = {
         lambda: BiGFL(
             TorchLoss(small_module()), phi="learn", upper=CosineEmbedding(2), warm_up=3, phi_every=4, phi_steps=2
         ),
+    ),
+    "FedCG": (lambda: difficult_network(classes=True), lambda: FedCG(class_loss(), layers=["2"], batch=2)),
+    "FedCG teacher": (
+        lambda: difficult_network(classes=True),
+        lambda: FedCG(class_loss(), domains=2, discovery=TeacherStudent(module=classifier(), every=2), assign="soft"),
     ),
     "FedGD": (difficult_network, FedGD),
     "IFCA": (difficult_network, lambda: IFCA(model_count=2, initial=Uniform(-1.0, 1.0), starts=2)),

@@ -384,7 +384,7 @@ class Author(probes.Plain):
         ("sends another name", "Expected Author to send 'w' to the neighbours in every round, as in round 0, got 'v'."),
         ("returns no outbox", "Expected (state, Outbox) from the step or init of Author, got OneField"),
         ("sends more than it declares", "Expected Author to send the coordinator only what it declares (nothing), got"),
-        ("sends another type", "as float64 of shape (3,) per node, as declared, got float32 of shape (3,)."),
+        ("sends another type", "as float64 of shape (3,) per node at most, as declared, got float32 of shape (3,)."),
     ],
 )
 def test_mistakes_of_authors_get_a_sentence_with_the_name_of_the_algorithm(mistake, sentence):

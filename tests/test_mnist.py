@@ -70,3 +70,23 @@ def test_openml_out_of_reach_is_a_sentence(monkeypatch):
     monkeypatch.setattr("sklearn.datasets.fetch_openml", fail)
     with pytest.raises(InputError, match=r"put mnist\.npz into a folder and name it"):
         load_mnist()
+
+
+@pytest.mark.parametrize("kept", [0, 3, 40, 0.5, 0.9])
+def test_a_damaged_file_is_a_sentence(tmp_path, kept):
+    images = np.random.default_rng(0).integers(0, 256, (3, 28, 28), dtype=np.uint8)
+    np.savez_compressed(tmp_path / "mnist.npz", **small_copy(x_train=images))
+    whole = (tmp_path / "mnist.npz").read_bytes()
+    (tmp_path / "mnist.npz").write_bytes(whole[: int(kept * len(whole)) if 0 < kept < 1 else int(kept)])
+    with pytest.raises(InputError, match=r"Expected the arrays x_train, .* in .*mnist\.npz, got: "):
+        load_mnist(tmp_path)
+
+
+def test_bytes_changed_inside_a_file_are_a_sentence(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (3, 28, 28), dtype=np.uint8)
+    np.savez_compressed(tmp_path / "mnist.npz", **small_copy(x_train=images))
+    damaged = bytearray((tmp_path / "mnist.npz").read_bytes())
+    damaged[300:400] = bytes(100)
+    (tmp_path / "mnist.npz").write_bytes(damaged)
+    with pytest.raises(InputError, match="Expected the arrays x_train, "):
+        load_mnist(tmp_path)

@@ -91,13 +91,18 @@ def fitted(full_name):
 
 
 def same(estimator, rows):
-    """Whether what comes back says the same, bit for bit."""
+    """Whether what comes back predicts the same, up to rounding: a product of BLAS depends, in its last bit, on where
+    in memory its factors lie, for a plain copy of an estimator as well."""
     again = load_estimators(dump_estimators(estimator, "a model"), "a model")
     assert type(again) is type(estimator)
     for way in [way for way in WAYS if hasattr(estimator, way)]:
         before, after = (getattr(each, way)(rows) for each in (estimator, again))
         before, after = (each.toarray() if hasattr(each, "toarray") else each for each in (before, after))
-        np.testing.assert_array_equal(before, after)
+        before, after = np.asarray(before), np.asarray(after)
+        if before.dtype.kind == "f":
+            np.testing.assert_allclose(after, before, rtol=1e-14, atol=1e-14 * np.nanmax(np.abs(before)))
+        else:
+            np.testing.assert_array_equal(after, before)
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))

@@ -6,6 +6,7 @@ from kinfolk.algorithms.baselines import Pooled as Pooled
 from kinfolk.algorithms.bigfl.algorithm import BiGFL as BiGFL
 from kinfolk.algorithms.dfl import DFL as DFL
 from kinfolk.algorithms.fedavg import FedAvg as FedAvg
+from kinfolk.algorithms.fedcg.algorithm import FedCG as FedCG
 from kinfolk.algorithms.fedgd import FedGD as FedGD
 from kinfolk.algorithms.fedprox import FedProx as FedProx
 from kinfolk.algorithms.fedrelax import FedRelax as FedRelax

@@ -19,6 +19,7 @@ from kinfolk.algorithms import (
     torch_descent,
 )
 from kinfolk.algorithms.bigfl import adjoint, algorithm, lower, shapes, upper
+from kinfolk.algorithms.fedcg import ClassMeans, ClientWeights, DomainGraph, FedCG, GivenDomains, TeacherStudent
 from kinfolk.algorithms.gtvmin import GTVMin, Inexact
 from kinfolk.checks import InputError
 from kinfolk.engine.fit import Tolerance
@@ -35,6 +36,7 @@ TYPES: tuple[type, ...] = (
     algorithm.BiGFL, adjoint.Adjoint, lower.GraphEmbedding, lower.LaplacianCoupling, shapes.NumberPerLayer,
     shapes.MatrixPerLayer, shapes.LowRank, shapes.FullMatrix, upper.HeldOutError, upper.CosineEmbedding,
     upper.Regression,
+    FedCG, ClassMeans, ClientWeights, TeacherStudent, GivenDomains, DomainGraph,
     losses.Squared, losses.SquaredDistance, losses.Huber, losses.Logistic, losses.Poisson, losses.Absolute,
     losses.Quantile,
     couplings.EuclideanNorm, couplings.AbsoluteNorm, couplings.SquaredNorm, couplings.MaximumNorm, couplings.PNorm,

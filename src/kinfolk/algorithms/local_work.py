@@ -112,6 +112,16 @@ class Drawn(NamedTuple):
         places = np.repeat(self.ends[:-1] + first - starts[:-1], counts) + np.arange(starts[-1])
         return self.rows[places], starts
 
+    def of_node(self, node: int) -> list[Ints]:
+        """The rows of the steps of a node, one array for each step."""
+        steps = np.arange(self.plan.steps[node] + 1)
+        whole, place = np.divmod(steps, self.plan.passes[node])
+        taken = self.plan.taken[node]
+        return np.split(
+            self.rows[self.ends[node] : self.ends[node + 1]],
+            (whole * taken + place * taken // self.plan.passes[node])[1:-1],
+        )
+
 
 @dataclass(frozen=True)
 class LocalWork(ParametricAlgorithm[S]):
@@ -281,7 +291,13 @@ class LocalWork(ParametricAlgorithm[S]):
         The first gradient is taken ``at`` other parameters if some are given; statistics go on from ``start``. Steps go
         down ``losses``, by default those of all rows.
         """
-        trained = site.local_losses(self.loss).trained
+        losses = site.local_losses(self.loss) if losses is None else losses
+        if add is None and at is None:
+            alone = self._walked(site, turn, start, safe, losses)
+            if alone is not None:
+                self.check_finite(site, alone, turn)
+                return alone
+        trained = losses.trained
         move = self._mover(start[:, :trained])
         w = start
         for k, step in enumerate(self.steps(site, turn, safe, losses)):
@@ -294,6 +310,17 @@ class LocalWork(ParametricAlgorithm[S]):
                 w = np.concatenate([w, renewed[:, trained:]], axis=1)
         self.check_finite(site, w, turn)
         return w
+
+    def _walked(
+        self, site: Site, turn: Turn, start: Floats, safe: Floats | float, losses: LocalLosses
+    ) -> Floats | None:
+        """The same where nodes had better make their steps by themselves; else None."""
+        if not self._descends_plainly or self._given_step_size is None:
+            return None
+        plan = self.plan(losses)
+        drawn = plan.draw(turn.keys(site.nodes, "batch"), losses.starts)
+        lengths = [float(self.rate(turn, k, 1.0)) for k in range(int(plan.steps.max(initial=0)))]
+        return losses.walked(start, drawn, np.asarray(lengths))
 
     def slopes(self, site: Site, step: Step, w: Floats) -> Slopes:
         """∇F_i on the rows of a step, and w with its statistics renewed."""

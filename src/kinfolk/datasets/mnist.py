@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kinfolk.checks import InputError
-from kinfolk.datasets.folder import FOLDER_VARIABLE, data_folder
+from kinfolk.datasets.folder import FOLDER_VARIABLE, data_folder, find_file, read_arrays
 
 FILE = "mnist.npz"
 TRAINING_IMAGES = 60_000  # the first rows at OpenML
@@ -35,14 +35,8 @@ def load_mnist(folder: str | Path | None = None) -> Digits:
 
 
 def _from_file(folder: Path) -> Digits:
-    found = [path for path in (folder / FILE, folder / "mnist" / FILE) if path.is_file()]
-    if not found:
-        raise InputError(f"Expected {FILE} in {folder}, found none: name the folder that has it, or download it there.")
-    try:
-        with np.load(found[0], allow_pickle=False) as stored:
-            return _checked(Digits(*(stored[name] for name in Digits._fields)), str(found[0]))
-    except (KeyError, ValueError, OSError) as error:
-        raise InputError(f"Expected the arrays {', '.join(Digits._fields)} in {found[0]}: {error}") from error
+    path = find_file("mnist", FILE, folder)
+    return _checked(Digits(*read_arrays(path, Digits._fields)), str(path))
 
 
 def _from_openml() -> Digits:

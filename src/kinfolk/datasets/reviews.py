@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, first_line
-from kinfolk.datasets.folder import FOLDER_VARIABLE, data_folder
+from kinfolk.datasets.folder import find_file
 from kinfolk.typing import Floats
 
 FOLDER, FILE, VECTORS = "fdu_mtl_reviews", "reviews.csv.gz", "vectors.txt"
@@ -27,7 +27,7 @@ def load_reviews(folder: str | Path | None = None) -> pandas.DataFrame:
     pandas.DataFrame
         One row per review with a word in it; ``repeated`` marks test texts that are training texts of any domain.
     """
-    path = _path(folder, FILE)
+    path = find_file(FOLDER, FILE, folder)
     try:
         frame = pandas.read_csv(path, dtype={"text": str}, keep_default_na=False)
     except (OSError, ValueError) as error:
@@ -45,7 +45,7 @@ def load_vectors(words: list[str], folder: str | Path | None = None) -> Floats |
     None if there is no such file beside the reviews.
     """
     try:
-        path = _path(folder, VECTORS)
+        path = find_file(FOLDER, VECTORS, folder)
     except InputError:
         return None
     number = {word: k for k, word in enumerate(words)}
@@ -70,16 +70,3 @@ def _as_numbers(values: list[str], path: Path) -> Floats:
         return np.array(values, dtype=np.float64)
     except ValueError as error:
         raise InputError(f"Expected a word and numbers on every line of {path}, got {values[0]!r}.") from error
-
-
-def _path(folder: str | Path | None, name: str) -> Path:
-    named = data_folder() if folder is None else Path(folder)
-    places = [] if named is None else [named / name, named / FOLDER / name]
-    for path in places:
-        if path.is_file():
-            return path
-    where = "a folder that is named" if named is None else str(named)
-    raise InputError(
-        f"Expected {name} in {where}, found none: name the folder that has it with --data at the command line, or the "
-        f"variable {FOLDER_VARIABLE}."
-    )

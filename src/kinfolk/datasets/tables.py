@@ -14,7 +14,7 @@ import pandas
 
 from kinfolk.checks import InputError
 from kinfolk.datasets.builtin import load_us_counties
-from kinfolk.datasets.folder import FOLDER_VARIABLE, data_folder
+from kinfolk.datasets.folder import find_file
 
 AHEAD = 3  # steps of five minutes between what a sensor knows and what it predicts
 EVERY = 6  # steps of five minutes between two rows of a sensor
@@ -41,20 +41,6 @@ def named_table(name: str, folder: str | Path | None = None) -> NamedTable:
     return TABLES[name](folder)
 
 
-def _file(folder: str | Path | None, *parts: str) -> Path:
-    named = folder if folder is not None else data_folder()
-    if named is None:
-        raise InputError(
-            f"Expected the folder that has {parts[-1]}, got none: name it with --data or the environment variable "
-            f"{FOLDER_VARIABLE}."
-        )
-    places = [Path(named) / parts[-1], Path(named).joinpath(*parts)]
-    found = [path for path in places if path.is_file()]
-    if not found:
-        raise InputError(f"Expected {parts[-1]} in {str(named)!r}, found none: name the folder that has it.")
-    return found[0]
-
-
 def _counties(folder: str | Path | None) -> NamedTable:
     """US counties of 1980: turnout at the election, on schooling, home ownership and income (comes with kinfolk)."""
     counties = load_us_counties()
@@ -65,7 +51,7 @@ def _counties(folder: str | Path | None) -> NamedTable:
 
 def _stations(folder: str | Path | None) -> NamedTable:
     """Finnish weather stations, winter of 2026: the highest temperature of tomorrow, from today's (FMI, CC BY 4.0)."""
-    raw = pandas.read_csv(_file(folder, "fmi_weather", "fmi_daily_2026.csv.gz")).sort_values(["station", "day"])
+    raw = pandas.read_csv(find_file("fmi_weather", "fmi_daily_2026.csv.gz", folder)).sort_values(["station", "day"])
     raw["tmax_tomorrow"] = raw.groupby("station")["tmax"].shift(-1)
     frame = raw.dropna().reset_index(drop=True)
     return NamedTable("Finnish weather stations", frame, {"node": "station", "target": "tmax_tomorrow", "time": "day"})
@@ -73,7 +59,7 @@ def _stations(folder: str | Path | None) -> NamedTable:
 
 def _hospitals(folder: str | Path | None) -> NamedTable:
     """Four hospitals: heart disease or not (Janosi, Steinbrunn, Pfisterer, Detrano; UCI)."""
-    raw = pandas.read_csv(_file(folder, "heart_disease", "heart_disease.csv"))
+    raw = pandas.read_csv(find_file("heart_disease", "heart_disease.csv", folder))
     frame = raw.drop(columns="num").assign(disease=np.where(raw["num"] > 0, "yes", "no"))
     categorical = "cp,restecg,slope,thal"
     return NamedTable("Four hospitals", frame, {"node": "site", "target": "disease", "categorical": categorical})
@@ -81,7 +67,7 @@ def _hospitals(folder: str | Path | None) -> NamedTable:
 
 def _schools(folder: str | Path | None) -> NamedTable:
     """139 schools of London: exam scores of pupils (Inner London Education Authority)."""
-    with np.load(_file(folder, "school", "school.npz"), allow_pickle=False) as raw:
+    with np.load(find_file("school", "school.npz", folder), allow_pickle=False) as raw:
         frame = pandas.DataFrame(raw["X"].astype(float), columns=[f"x{k}" for k in range(raw["X"].shape[1])])
         frame = frame.assign(school=raw["school"], score=raw["y"].astype(float))
     return NamedTable("139 schools", frame, {"node": "school", "target": "score"})
@@ -89,7 +75,7 @@ def _schools(folder: str | Path | None) -> NamedTable:
 
 def _sensors(folder: str | Path | None) -> NamedTable:
     """207 traffic sensors of Los Angeles, one week: the speed in a quarter of an hour, from the last ones (METR-LA)."""
-    with np.load(_file(folder, "metr_la", "metr_la_week.npz"), allow_pickle=False) as raw:
+    with np.load(find_file("metr_la", "metr_la_week.npz", folder), allow_pickle=False) as raw:
         speed, names, places = raw["speed"].astype(float), raw["sensor_id"], raw["latlon"]
     now = np.arange(AHEAD, len(speed) - AHEAD, EVERY)
     columns = {f"speed_{5 * lag}_minutes_ago": speed[now - lag].T.ravel() for lag in range(1, AHEAD + 1)}
@@ -107,7 +93,7 @@ def _sensors(folder: str | Path | None) -> NamedTable:
 
 def _homes(folder: str | Path | None) -> NamedTable:
     """17 homes in California, one year: electricity of the next hour, from the last day and the weather (CityLearn)."""
-    with np.load(_file(folder, "building_electricity", "citylearn2022.npz"), allow_pickle=False) as raw:
+    with np.load(find_file("building_electricity", "citylearn2022.npz", folder), allow_pickle=False) as raw:
         load, weather, calendar = raw["load_kwh"].astype(float), raw["weather"].astype(float), raw["calendar"]
         words = [*map(str, raw["weather_columns"])], [*map(str, raw["calendar_columns"])]
     now, homes = np.arange(24, load.shape[1]), len(load)

@@ -78,8 +78,10 @@ def _check_declared(name: str, to: str, arrays: Arrays, declared: Mapping[str, S
                 f"got {key!r}: add it to its sends()."
             )
         sent = declared[key]
-        if values.shape[1:] != sent.shape or values.dtype != np.dtype(sent.dtype):
+        shape = values.shape[1:]
+        fits = len(shape) == len(sent.shape) and all(size <= most for size, most in zip(shape, sent.shape, strict=True))
+        if not fits or values.dtype != np.dtype(sent.dtype):
             raise InputError(
-                f"Expected {key!r}, which {name} sends to {to}, as {sent.dtype} of shape {sent.shape} per node, as "
-                f"declared, got {values.dtype} of shape {values.shape[1:]}."
+                f"Expected {key!r}, which {name} sends to {to}, as {sent.dtype} of shape {sent.shape} per node at "
+                f"most, as declared, got {values.dtype} of shape {values.shape[1:]}."
             )

@@ -12,7 +12,7 @@ import numpy as np
 from kinfolk.checks import AtLeast, Between, InputError, check_parameters, check_value
 from kinfolk.engine.checkpoint import Checkpoint, Checkpoints, check_alike, same_network
 from kinfolk.engine.in_process import InProcess
-from kinfolk.engine.loop import FIRST_FINISH, Callback, Edges, Loop, Participation, Settings, Stop
+from kinfolk.engine.loop import FIRST_FINISH, ONLY_THE_ENDS, Callback, Edges, Loop, Participation, Settings, Stop
 from kinfolk.engine.protocol import Algorithm, Carrier, Engine, Turn
 from kinfolk.engine.run import Position, Run
 from kinfolk.engine.session import Session
@@ -52,7 +52,7 @@ def fit(
     edges: Edges | None = None,
     seed: int = 0,
     start: Run | None = None,
-    measure_every: int = 10,
+    measure_every: int | None = 10,
     callbacks: Iterable[Callback] = (),
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 100,
@@ -83,8 +83,9 @@ def fit(
         Keys all randomness, by node and round.
     start : Run, optional
         A run to go on from: its state and its round number; its history too if network and algorithm are the same.
-    measure_every : int
-        How often the history gets a row (the first ten rounds always do).
+    measure_every : int or None
+        How often the history gets a row (the first ten rounds always do). None: only before the first round and after
+        the last one, where measuring takes longer than a round.
     callbacks : iterable of callables
         Called as ``callback(row, snapshot)`` with every new row of the history; ``snapshot()`` gives the present state.
     checkpoint : path, optional
@@ -111,8 +112,9 @@ def fit(
     [[0.5], [0.5], [0.5]]
     """
     check_value("rounds", "fit", rounds, Annotated[int, AtLeast(0)])
+    check_value("measure_every", "fit", measure_every, Annotated[int, AtLeast(1)] | None)
     last = rounds + (start.rounds if isinstance(start, Run) else 0)
-    settings = Settings(rounds, last, stop, participation, edges, seed, measure_every, engine)
+    settings = Settings(rounds, last, stop, participation, edges, seed, measure_every or ONLY_THE_ENDS, engine)
     check_arguments(network, algorithm, settings)
     _check_start(network, algorithm, start)
     mask = _mask_of(network, edges)
@@ -190,7 +192,6 @@ def check_arguments(network: Problem, algorithm: Algorithm[Any], settings: Setti
     for thing in (algorithm, engine, settings.stop):
         if is_dataclass(thing):
             check_parameters(thing)
-    check_value("measure_every", "fit", settings.measure_every, Annotated[int, AtLeast(1)])
     check_value("seed", "fit", settings.seed, Annotated[int, AtLeast(0)])
     if not callable(settings.participation):
         check_value("participation", "fit", settings.participation, Annotated[float, Between(0, 1, open_low=True)])

@@ -26,6 +26,7 @@ Edges = Callable[[int], Any]
 Stop = Callable[[Mapping[str, float]], str | None]
 Callback = Callable[[Mapping[str, float], Callable[[], Snapshot]], None]
 EARLY_ROUNDS = 10  # measured one by one
+ONLY_THE_ENDS = 0  # as measure_every: neither these nor any other round before the last
 FIRST_FINISH = 20  # rounds before the algorithm may first propose its answer
 LEAST_EFFORT = 100  # rounds that this may cost; later half as many as were made
 PRESENCE = 1  # keys the draw of who takes part
@@ -108,7 +109,8 @@ class Loop:
         return stopped
 
     def _on_schedule(self, count: int) -> bool:
-        return count - self.position.origin <= EARLY_ROUNDS or count % self.settings.measure_every == 0
+        every = self.settings.measure_every
+        return every != ONLY_THE_ENDS and (count - self.position.origin <= EARLY_ROUNDS or count % every == 0)
 
     def _record(self, row: Row, bar: Bar, first: int) -> str | None:
         """Take a row into the history; why to stop after it, or None."""

@@ -126,7 +126,7 @@ class Models(Protocol):
 
 @dataclass(frozen=True)
 class Sent:
-    """One array that leaves a node: what it is, and the shape and type of a node's part of it."""
+    """One array that leaves a node: what it is, and the largest shape and the type of a node's part of it."""
 
     content: str  # in the field's nouns: "parameters", "gradient", or ``PREDICTIONS``
     shape: tuple[int, ...] = ()
@@ -223,6 +223,13 @@ class Algorithm(ABC, Generic[S]):
         """How many exchanges a round takes; ``turn.exchange`` counts them. The same nodes take part in all of them.
 
         ``memory`` is the coordinator's before the round; None without one.
+        """
+        return 1
+
+    def first_exchanges(self, memory: Any) -> int:
+        """How many exchanges round 0 takes: ``init`` or ``resume``, and then ``step`` with ``turn.exchange`` > 0.
+
+        Every node takes part in all of them. ``memory`` is the coordinator's first; None without one.
         """
         return 1
 

@@ -80,10 +80,15 @@ class Session:
         self.to_all, self.to_each = {}, {}
         if isinstance(self.algorithm, Coordinated):
             self.memory = self.algorithm.start(self.problem, turn, self.memory if warm else None)
-        request = Request("resume" if warm else "begin", turn)
-        answers = self._answers({site: request for site in range(len(self.carrier.sites))})
-        self._deliver(answers)
-        self._coordinate(answers, turn)
+        sites, count = range(len(self.carrier.sites)), self.algorithm.first_exchanges(self.memory)
+        for exchange in range(count):
+            here = replace(turn, exchange=exchange)
+            first = Request("resume" if warm else "begin", here)
+            answers = self._answers({s: self._request("step", s, here) if exchange else first for s in sites})
+            self._deliver(answers)
+            self._coordinate(answers, here)
+        if count > 1:
+            self.carrier.settle(keep=True)
 
     def step(self, turn: Turn) -> None:
         """One round, of one exchange or several. If a site fails, nobody has moved (see ``whole``)."""

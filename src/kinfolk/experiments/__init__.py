@@ -3,7 +3,7 @@
 >>> print(*EXPERIMENTS)
 gtv-table1 gtv-fig2 gtv-fig3 gtv-fig4 gtv-fig5 gtv-fig6 gtv-fig7 fedrelax-fig1a fedrelax-fig1b fedrelax-fig1c
 fedrelax-fig2a fedrelax-fig2b fedrelax-fig3 fedrelax-fig4 fedrelax-fig5a fedrelax-fig5b gfl-fig1 gfl-fig3 gfl-fig4
-gfl-phi
+gfl-phi fedcg-table3 fedcg-table4 fedcg-table5
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kinfolk.checks import InputError
-from kinfolk.experiments import fedrelax, gfl, gfl_bigfl, gfl_reviews, gtv, gtv_mnist
+from kinfolk.experiments import fedcg, fedrelax, gfl, gfl_bigfl, gfl_reviews, gtv, gtv_mnist
 from kinfolk.experiments.outcome import Claim, Outcome
 
 EXPERIMENTS: Mapping[str, Callable[..., Outcome]] = {
@@ -35,6 +35,9 @@ EXPERIMENTS: Mapping[str, Callable[..., Outcome]] = {
     "gfl-fig3": gfl_bigfl.fig3,
     "gfl-fig4": gfl_reviews.fig4,
     "gfl-phi": gfl_bigfl.phi,
+    "fedcg-table3": fedcg.table3,
+    "fedcg-table4": fedcg.table4,
+    "fedcg-table5": fedcg.table5,
 }
 
 __all__ = ["EXPERIMENTS", "Claim", "Outcome", "find"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -159,8 +160,9 @@ class FlatModule:
         return (X,) if not self.side else (X[..., : -self.side], X[..., -self.side :])
 
     def _in_mode(self, mode: Mode) -> Any:
-        """A copy of the module to call."""
-        if mode not in self._called:
+        """A copy of the module to call; every thread has its own, as a call puts parameters into it."""
+        key = mode, threading.get_ident()
+        if key not in self._called:
             module = copied(self.template).train(mode != "evaluation")
             if mode == "calm":
                 for part in module.modules():
@@ -168,11 +170,11 @@ class FlatModule:
                         part.eval()
                     if isinstance(part, DROPPING):
                         part.dropout = 0.0
-            self._called[mode] = module
-        return self._called[mode]
+            self._called[key] = module
+        return self._called[key]
 
     @cached_property
-    def _called(self) -> dict[str, Any]:
+    def _called(self) -> dict[tuple[str, int], Any]:
         return {}
 
     def module_of(self, w: Floats) -> Any:

@@ -1,15 +1,16 @@
 """A flat module and a loss of rows: values and slopes of many nodes, computed at once where that changes nothing.
 
 Whether it does is tried on some rows, once for every mode: a module may look at several rows at once (batch
-normalisation), draw (dropout), or do something that torch cannot map over nodes.
+normalisation), draw (dropout), or do something that torch cannot map over nodes. Nodes with much work in a step descend
+in threads, every one for itself, which on a few cores is quicker than one large computation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +20,13 @@ from kinfolk.checks import InputError, first_line
 from kinfolk.modules.flat import FlatModule, Mode, drawing_from
 from kinfolk.modules.row_losses import RowLoss
 from kinfolk.modules.stacks import MOST_NUMBERS, Stack, stacks
+from kinfolk.modules.threads import in_threads
 from kinfolk.typing import Floats, Ints
 
 TRIAL_ROWS = 4
+MUCH = 200_000  # numbers that a node keeps in a step, from which on threads are quicker
+
+Batching = Literal["auto", "always", "never"]
 
 
 class Traits(NamedTuple):
@@ -29,7 +34,8 @@ class Traits(NamedTuple):
 
     by_row: bool  # the output for a row depends on no other, and no buffer on all of them
     renews: bool  # a forward pass changes buffers
-    why_apart: str | None  # why nodes must be computed one after another; None: they need not
+    why_apart: str | None  # why nodes cannot be mapped over; None: they can
+    draws: bool  # the output is random
 
 
 class StackSlopes(NamedTuple):
@@ -50,6 +56,7 @@ class ScoredModule:
     loss: RowLoss
     X: Floats
     y: Floats
+    batching: Batching = "auto"  # whether slopes of nodes are one computation, or one for every node
 
     def stacks(self, starts: Ints, mode: Mode) -> list[Stack]:
         """Rows of nodes, as much at once as fits into memory."""
@@ -58,7 +65,11 @@ class ScoredModule:
     @cached_property
     def most_rows(self) -> int:
         """How many rows may be computed at once."""
-        return max(1, MOST_NUMBERS // self.flat.numbers_of_a_row(self.flat.tensor(self.X)))
+        return max(1, MOST_NUMBERS // self._numbers_of_a_row)
+
+    @cached_property
+    def _numbers_of_a_row(self) -> int:
+        return self.flat.numbers_of_a_row(self.flat.tensor(self.X))
 
     @cached_property
     def _memory(self) -> dict[str, Any]:
@@ -73,11 +84,46 @@ class ScoredModule:
 
     def slopes(self, w: Any, X: Any, y: Any, weight: Any, mode: Mode, seeds: Any = None) -> StackSlopes:
         """Gradients; in training also the buffers that the forward pass leaves."""
+        if self._in_threads(mode):
+            each = in_threads(lambda k: self.own_slopes(w[k : k + 1], X[k], y[k], weight[k], mode), len(w))
+            return StackSlopes(*(torch.cat(parts) for parts in zip(*each, strict=True)))
         trained, buffers = self._parts(w)
         trained = trained.detach().requires_grad_()
         value, renewed = self._scores(mode, seeds, trained, buffers, X, y, weight)
         (gradient,) = torch.autograd.grad(value.sum(), trained)
         return StackSlopes(gradient, renewed.detach())
+
+    def own_slopes(self, w: Any, X: Any, y: Any, weight: Any, mode: Mode) -> StackSlopes:
+        """Those of one node with the vector w (1, size)."""
+        trained, buffers = self._parts(w)
+        trained = trained.detach().requires_grad_()
+        value, renewed = self._score(mode, trained[0], buffers[0], X, y, weight)
+        (gradient,) = torch.autograd.grad(value, trained)
+        return StackSlopes(gradient, renewed.detach()[None])
+
+    def _in_threads(self, mode: Mode) -> bool:
+        """Whether slopes are computed node by node, in threads: what is drawn is keyed one after another."""
+        traits = self.traits(mode)
+        apart = traits.why_apart is not None or self.batching == "never"
+        return apart and not traits.draws
+
+    def walks_in_threads(self, rows: int) -> bool:
+        """Whether steps of descent on so many rows each are made by every node for itself, in threads."""
+        if self.traits("training").draws or self.batching == "always":
+            return False
+        return self._in_threads("training") or rows * self._numbers_of_a_row >= MUCH
+
+    def walked(self, w: Floats, ridge: float, batches: Sequence[tuple[Any, Any]], lengths: Sequence[float]) -> Floats:
+        """Where plain descent on batches (X, y) leads a node from w (size,): a step of its length on each."""
+        here = self.flat.tensor(w)[None]
+        penalised = self.flat.tensor(ridge * self.flat.penalised)[: self.flat.trained] if ridge else None
+        for (X, y), length in zip(batches, lengths, strict=True):
+            slopes = self.own_slopes(here, X, y, torch.full_like(X[:, 0], 1.0 / len(X)), "training")
+            trained = here[:, : self.flat.trained]
+            gradient = slopes.gradient if penalised is None else slopes.gradient + penalised * trained
+            here = torch.cat([trained - length * gradient, slopes.buffers], dim=1)
+        out: Floats = here[0].cpu().numpy().astype(np.float64)
+        return out
 
     def hessian_product(self, w: Any, v: Any, X: Any, y: Any, weight: Any) -> Any:
         """∇² times v, (nodes, trained), in evaluation."""
@@ -158,8 +204,9 @@ class ScoredModule:
         """Whether rows are treated one by one, and nodes can be computed at once; tried once for every mode."""
         if mode not in self._memory:
             why, renews = self._why_apart(mode), self._renews(mode)
-            by_row = why is None and not renews and self._is_by_row(mode)  # filling up would change what is drawn
-            self._memory[mode] = Traits(by_row, renews, why)
+            draws = self._draws(mode)
+            by_row = not draws and not renews and self._is_by_row(mode)  # filling up would change what is drawn
+            self._memory[mode] = Traits(by_row, renews, why, draws)
         out: Traits = self._memory[mode]
         return out
 
@@ -254,6 +301,10 @@ class ScoredModule:
         said, _ = self._tried(X, mode)
         return said if y is None else self.loss.of_rows(said, y[: len(X)])
 
+    def _draws(self, mode: Mode) -> bool:
+        one, other = (self._tried(self._rows_to_try, mode, seed)[0] for seed in (0, 1))
+        return not torch.equal(one, other)
+
     def _renews(self, mode: Mode) -> bool:
         if mode == "evaluation" or not self.flat.has_buffers:
             return False
@@ -272,10 +323,10 @@ class ScoredModule:
     def _rows_to_try(self) -> Any:
         return self.flat.tensor(np.resize(self.X, (max(TRIAL_ROWS, len(self.X)), self.X.shape[1])))
 
-    def _tried(self, X: Any, mode: Mode) -> tuple[Any, Any]:
+    def _tried(self, X: Any, mode: Mode, seed: int = 0) -> tuple[Any, Any]:
         """Output and buffers of the module, near where it starts."""
         start = self.flat.tensor(self._moved_start)
-        with torch.no_grad(), drawing_from(0):
+        with torch.no_grad(), drawing_from(seed):
             return self.flat.outputs_and_buffers(start[: self.flat.trained], start[self.flat.trained :], X, mode)
 
     def _why_apart(self, mode: Mode) -> str | None:

@@ -41,6 +41,13 @@ class Slopes(NamedTuple):
     renewed: Floats  # the parameters, with the running statistics that the forward pass leaves; others have none
 
 
+class Batches(Protocol):
+    """The rows of every node in every step of a round."""
+
+    def of_node(self, node: int) -> list[Ints]:
+        """The rows of the steps of a node, one array for each step."""
+
+
 class NodeLoss(ABC):
     """How a model with a parameter vector is scored at a node."""
 
@@ -187,6 +194,10 @@ class LocalLosses(ABC):
     def training_slopes(self, w: Floats, keys: Any = None) -> Slopes:
         """∇L_i(w_i) as a local step sees it; what a model draws is keyed by ``keys`` (nodes,), off without them."""
         return Slopes(self.gradient(w), w)
+
+    def walked(self, w: Floats, batches: Batches, lengths: Floats) -> Floats | None:
+        """Where steps of plain descent on F_i lead from w, if nodes had better make them by themselves; else None."""
+        return None
 
     def descent(self, w: Floats) -> Floats:
         """What vanishes at a minimiser of L_i: the gradient, unless L_i has kinks."""

@@ -129,7 +129,7 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
     >>> network = Network(graphs.chain(3), [([[1.0]], [1.0]), ([[1.0]], [3.0]), None])
     >>> run = fit(network, BiGFL(lam=1.0))
     >>> run.models.w.round(2).tolist()
-    [[1.19], [2.52], [2.06]]
+    [[1.15], [2.84], [2.32]]
     """
 
     lam: Annotated[float, AtLeast(0)] = 0.1

@@ -1,0 +1,453 @@
+"""FedCG: one network for clients of several domains, with a branch for every domain, joined by a graph network.
+
+Caldarola, Mancini, Galasso, Ciccone, Rodolà, Caputo: Cluster-driven Graph Federated Learning over Multiple Domains
+(2021). With L_i = q_i F_i as in FedAvg, and θ all parameters of the network,
+
+    chosen layers become  z ↦ f(z; θ_a) + λ_l Σ_d w_d f(z; V̂_d),   V̂ = σ(A V W)                             (4), (5)
+    every row of client k has a domain d̂, and w_d = 1 for d = d̂, else 0, in training                     section 3.1
+
+A round:  those present take local steps on θ = (θ_a, V, W, λ) for their rows and domains                     (1)
+          θ <- Σ_k q_k θ_k / Σ_k q_k, running statistics too                                                  (2)
+          A_ij <- (1 − β) h_ij / Σ_{d≠i} h_id,  A_ii = β,  h_ij = 1 / ‖V_i − V_j‖                             (6)
+
+At test a row takes the branch of its client's domain, of its own, or all of them by their probabilities. Domains are
+found before round 1 by ``ClassMeans`` unless another ``Discovery`` is given; the paper's is ``TeacherStudent``.
+
+Readings of what the paper leaves open: λ starts at 1; W starts at the identity (a random W kills the branches), and one
+W serves every filter of a layer; the ReLU of (5) is an option; A is the identity before round 1, and one for all
+layers; entries of λ V̂ are bounded by ``clip``, since the product can overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+
+from kinfolk.algorithms.averaging import Averaging
+from kinfolk.algorithms.fedcg import settings
+from kinfolk.algorithms.fedcg.adjacency import adjacency_of, inverse_distances
+from kinfolk.algorithms.fedcg.discovery import Discovery, Found
+from kinfolk.algorithms.fedcg.models import Assign, DomainModels
+from kinfolk.algorithms.fedcg.per_node import ClassMeans
+from kinfolk.algorithms.parametric import relative_change
+from kinfolk.checks import Between, Positive
+from kinfolk.engine.protocol import Algorithm, Arrays, Inbox, Outbox, PerNode, Reply, Sends, Sent, Turn
+from kinfolk.modules import layer
+from kinfolk.modules.domain_graph import DomainGraph
+from kinfolk.network.data import Data
+from kinfolk.network.problem import Problem
+from kinfolk.network.site import Site
+from kinfolk.objective.module_losses import ModuleLosses, ModuleModels
+from kinfolk.objective.torch_loss import TorchLoss
+from kinfolk.typing import Floats, Ints
+
+MEASURED = 32  # rows of a node on which its loss is known
+COMPARED = 2  # rows of a node on which activations of branches are compared
+FIRST = 21  # keys a random first adjacency
+
+
+class State(NamedTuple):
+    """What a node knows of its last turn; the network itself is the coordinator's."""
+
+    loss: PerNode  # (nodes,) L_i of the model that it was given, on some of its rows; 0 before
+    counts: PerNode  # (nodes, domains) its rows in every domain
+
+
+class Memory(NamedTuple):
+    """What the coordinator keeps."""
+
+    w: Floats  # (parameters,) θ, statistics and A
+    domains: int  # D; 0: no branches; −1: not known yet
+    found: Found  # of the domains
+    change: float  # relative change of θ in the last round
+    features: int  # that the network takes
+
+
+@dataclass(frozen=True)
+class FedCG(Averaging[State, Memory]):
+    """One network with a branch for every domain in chosen layers; domains are found, or given.
+
+    ``loss`` (a ``TorchLoss``), ``local_steps``, ``local_epochs``, ``batch``, ``step_size`` and ``optimiser`` set the
+    local work, as in ``LocalWork``. Clients are weighted by their rows with ``TorchLoss(reduction="sum")``. Nodes
+    without data are held-out clients: they get the network and a domain.
+
+    Parameters
+    ----------
+    layers : sequence of str, or "all"
+        The paths of the layers that get branches, such as ``["conv2"]``.
+    domains : int or "find"
+        D. If one domain is found there are no branches, and this is FedAvg; ``domains=1`` is one branch for all, the
+        control for what the extra parameters do.
+    discovery : Discovery
+        ``ClassMeans(image=...)``, ``ClientWeights(...)``, ``TeacherStudent(...)`` or ``GivenDomains()``.
+    adjacency : {"learnt", "uniform", "identity"} or array
+        A: from the distances of branches in every round (6), the same for all pairs, none, or from similarities
+        h (D, D) ≥ 0.
+    first : {"identity", "random"}
+        A before round 1, where it is learnt.
+    beta : float
+        β, the weight of a domain for itself.
+    graph : DomainGraph, optional
+        W and σ of (5); None: branches are not joined, whatever A is.
+    agnostic : bool
+        Whether layers with branches keep the part that all domains share.
+    branch_average : {"all", "members"}
+        Whether branch d is averaged over all clients, as in the paper, or over those with rows in domain d, by them.
+    assign : {"vote", "row", "soft"}
+        How rows take branches at test, see ``DomainModels``.
+    most_domains : int
+        The most that are looked for.
+    clip : float
+        Bound on the entries of λ V̂.
+
+    The history has the ``objective`` (losses as nodes last knew them, on at most 32 of their rows each), the relative
+    change of θ as ``residual``, the number of ``domains``, how many of them are ``used`` and the share of the
+    ``largest`` among the rows that took part, and for every layer ``branch``: ‖λ Σ w_d f_d‖ / ‖f_a‖.
+
+    >>> import torch
+    >>> from kinfolk import Network, fit, graphs
+    >>> rng = np.random.default_rng(0)
+    >>> def client(turned):
+    ...     X = rng.normal(size=(30, 2)) + (4 if turned else 0)
+    ...     return X, ((X[:, 0] > X[:, 1]) != turned).astype(float)
+    >>> network = Network(graphs.edgeless(40), [client(k % 2 == 1) for k in range(40)])
+    >>> torch.manual_seed(0) and None
+    >>> net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    >>> loss = TorchLoss(net, "cross-entropy", step_size=0.3)
+    >>> run = fit(network, FedCG(loss, layers=["2"], local_steps=5), rounds=60, stop=None, participation=0.5)
+    >>> int(run.history["domains"].iloc[-1])
+    2
+    >>> run.models.domains([[0.0, 0.0], [4.0, 4.0]]).argmax(axis=1).tolist()
+    [0, 1]
+    """
+
+    loss: TorchLoss = field(default=None)  # type: ignore[assignment]  # given first, as in all algorithms
+    layers: Sequence[str] | Literal["all"] = "all"
+    domains: Any = "find"
+    discovery: Discovery = ClassMeans()
+    adjacency: Any = "learnt"
+    first: Literal["identity", "random"] = "identity"
+    beta: Annotated[float, Between(0, 1)] = 0.5
+    graph: DomainGraph | None = DomainGraph()
+    agnostic: bool = True
+    branch_average: Literal["all", "members"] = "all"
+    assign: Assign = "vote"
+    most_domains: int = 8
+    clip: Annotated[float, Positive()] = 4.0
+
+    # ------------------------------------------------------------------ settings
+
+    def check(self, problem: Problem) -> None:
+        """Settings that fit together and to the problem."""
+        settings.check_loss(self.loss)
+        super().check(problem)
+        settings.check_domains(self.domains, self.most_domains, self.discovery, problem)
+        settings.check_adjacency(self.adjacency, self.domains)
+        module = self.loss.flat(self._features(problem)).template
+        layer("domains", "FedCG").check_layers(module, self._paths(module), self.graph)
+        self.discovery.check(problem, self._given)
+
+    def check_data(self, site: Site) -> None:
+        """Rows, labels and domains that the network and the discovery can read."""
+        self.discovery.check_data(site, self._given)
+        trimmed = replace(
+            site,
+            data=self._trimmed(site.data),
+            test=None if site.test is None else self._trimmed(site.test),
+            _local_losses={},
+        )
+        super().check_data(trimmed)
+
+    @property
+    def _given(self) -> int | None:
+        return None if isinstance(self.domains, str) else int(self.domains)
+
+    @property
+    def _most(self) -> int:
+        return self.most_domains if self._given is None else self._given
+
+    def _features(self, problem: Problem) -> int:
+        """That the network takes."""
+        return problem.feature_count - self.discovery.columns
+
+    def _trimmed(self, data: Data) -> Data:
+        """Without the column that gives the domain."""
+        return replace(data, X=data.X[:, : data.feature_count - self.discovery.columns])
+
+    def _paths(self, module: Any) -> list[str]:
+        return (
+            layer("domains", "FedCG").layers_of(module)
+            if isinstance(self.layers, str) and self.layers == "all"
+            else list(self.layers)
+        )
+
+    @cached_property
+    def _branched(self) -> dict[Any, Any]:
+        """Networks with branches, and the last vector with V̂ worked in."""
+        return {}
+
+    def loss_of(self, domains: int, features: int, *, joined: bool = True) -> TorchLoss:
+        """The loss of the network with branches for so many domains, joined by the graph network; 0: the one given."""
+        if not domains:
+            return self.loss
+        key = domains, features, joined
+        if key not in self._branched:
+            module = self.loss.flat(features).template
+            made = layer("domains", "FedCG").with_domains(
+                module, self._paths(module), domains, graph=self.graph if joined else None, agnostic=self.agnostic,
+                clip=self.clip, one_per_node=self.discovery.per_node,
+            )  # fmt: skip
+            self._branched[key] = replace(self.loss, module=made, side=domains)
+        out: TorchLoss = self._branched[key]
+        return out
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The settings alone: networks with branches are made again."""
+        return {name: value for name, value in vars(self).items() if name != "_branched"}
+
+    def sends(self, problem: Problem) -> Sends:
+        """The coordinator receives parameters, and what the discovery needs."""
+        features = self._features(problem)
+        width = self.loss_of(self._most, features).width(features)
+        sent = {
+            "w": Sent("parameters after local steps", (width,)),
+            "share": Sent("number of rows" if self.loss.reduction == "sum" else "whether it has rows"),
+        }
+        if self.branch_average == "members":
+            sent["members"] = Sent("number of rows in every domain", (self._most,))
+        return Sends(coordinator={**sent, **self.discovery.sends(problem, self._most, self.loss.width(features))})
+
+    def starts_from(self, problem: Problem, other: Algorithm[Any], before: Problem) -> bool:
+        """From a run with a network of the same shape."""
+        return isinstance(other, FedCG) and self.sends(problem) == other.sends(before)
+
+    def first_exchanges(self, memory: Any) -> int:
+        """As many as it takes to find domains."""
+        return self.discovery.exchanges
+
+    # ------------------------------------------------------------------ a node
+
+    def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
+        """Send what is needed to find domains."""
+        state = State(np.zeros(site.node_count), np.zeros((site.node_count, self._most)))
+        return self.resume(site, state, turn)
+
+    def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
+        """Domains are found anew."""
+
+        def train(times: int) -> Floats:
+            w = np.tile(self.loss.start(self._features_of(site)), (site.node_count, 1))
+            losses = self.loss.bind(self._trimmed(site.data))
+            for k in range(times):
+                w = self.worked(site, replace(turn, exchange=k), w, losses=losses)
+            return w
+
+        return state, Outbox(coordinator={"share": self._shares(site), **self.discovery.describe(site, turn, train)})
+
+    def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
+        """(1); before round 1 the answer to a question about domains."""
+        if turn.exchange:
+            return state, Outbox(coordinator=self.discovery.answer(site, inbox, turn))
+        common = np.tile(inbox.to_all["w"], (site.node_count, 1))
+        labels = self._labels(site, site.data.X, site.data.owner, inbox)
+        losses = self._losses(site, labels, int(inbox.to_all["domains"]))
+        w = self.worked(site, turn, common, losses=losses)  # (1)
+        counts = _counts(labels, site.data.owner, site.node_count, self._most)
+        sent = {"w": w, "share": losses.share, **self.discovery.work(site, self._trimmed(site.data).X, inbox, turn)}
+        if self.branch_average == "members":
+            sent["members"] = counts
+        return State(self._last_loss(losses, common), counts), Outbox(coordinator=sent)
+
+    def _features_of(self, site: Site) -> int:
+        return site.data.feature_count - self.discovery.columns
+
+    def _shares(self, site: Site) -> Floats:
+        """q_i."""
+        return self.loss.bind(self._trimmed(site.data)).share
+
+    def _labels(self, site: Site, X: Floats, owner: Ints, inbox: Inbox) -> Ints:
+        """The domains of rows; all 0 where there are none."""
+        if int(inbox.to_all["domains"]) <= 0:
+            return np.zeros(len(X), dtype=np.int64)
+        return self.discovery.labels(X, _domain(site, inbox)[owner], dict(inbox.to_all))
+
+    def _losses(self, site: Site, labels: Ints, domains: int) -> ModuleLosses:
+        """The local losses of the network with branches."""
+        data = self._trimmed(site.data)
+        loss = self.loss_of(domains, data.feature_count)
+        if domains:
+            data = replace(data, X=np.concatenate([data.X, np.eye(domains)[labels]], axis=1))
+        return loss.bind(data)
+
+    def _last_loss(self, losses: ModuleLosses, w: Floats) -> Floats:
+        sizes = np.minimum(np.diff(losses.starts), MEASURED)
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        rows = np.repeat(losses.starts[:-1] - starts[:-1], sizes) + np.arange(starts[-1])
+        return losses.share * losses.means_on(rows, starts).value(w)
+
+    # ------------------------------------------------------------------ the coordinator
+
+    def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
+        """Nothing is known; a changed problem goes on from the same network, if it has as many domains."""
+        found = self.discovery.start(problem, self._given, turn)
+        w = np.empty(0) if before is None else before.w
+        return Memory(w, -1, found, np.inf, self._features(problem))
+
+    def combine(self, memory: Memory, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
+        """Domains, then (2) and (6)."""
+        found, count, each = self.discovery.combine(memory.found, outbox, self._given, self._most, turn)
+        memory = memory._replace(found=found)
+        if memory.domains < 0 and count is not None:
+            memory = self._begun(memory, count, turn)
+        elif "w" in outbox and outbox["share"].sum() > 0:
+            w = self._averaged(memory, outbox)  # (2)
+            w = self._with_adjacency(w, memory)  # (6)
+            memory = memory._replace(w=w, change=relative_change(w, memory.w))
+        told = {"w": memory.w, "domains": np.asarray(memory.domains), "change": np.asarray(memory.change)}
+        return memory, Reply({**memory.found, **told}, each)
+
+    def _begun(self, memory: Memory, count: int, turn: Turn) -> Memory:
+        """The network for the domains that were found: without branches if there is one."""
+        domains = 0 if self._given is None and count == 1 else count
+        w = self.loss_of(domains, memory.features).start(memory.features)
+        w = memory.w if memory.w.shape == w.shape else w
+        memory = memory._replace(w=w, domains=domains)
+        return memory._replace(w=self._written(w, memory, self._first_adjacency(domains, turn)))
+
+    def _averaged(self, memory: Memory, outbox: Arrays) -> Floats:
+        """Σ q_k θ_k / Σ q_k, branches over their members where that is asked for."""
+        share = outbox["share"] / outbox["share"].sum()
+        w: Floats = share @ outbox["w"]
+        if self.branch_average == "all" or not memory.domains:
+            return w
+        flat = self.loss_of(memory.domains, memory.features).flat(memory.features)
+        members = outbox["members"][:, : memory.domains]
+        for name in flat.template.branch_names:
+            where, _ = flat.part(name)
+            parts = outbox["w"][:, where].reshape(len(share), memory.domains, -1)
+            total = members.sum(axis=0)[:, None]
+            mean = np.einsum("kd,kdp->dp", members, parts) / np.where(total > 0, total, 1.0)
+            before = memory.w[where].reshape(memory.domains, -1)
+            w[where] = np.where(total > 0, mean, before).ravel()
+        return w
+
+    def _first_adjacency(self, domains: int, turn: Turn) -> Floats | None:
+        """A before round 1; None where there are no branches."""
+        if not domains:
+            return None
+        if isinstance(self.adjacency, str):
+            if self.adjacency == "uniform":
+                return adjacency_of(np.ones((domains, domains)), self.beta)
+            if self.adjacency == "identity" or self.first == "identity":
+                return np.eye(domains)
+            return adjacency_of(np.random.default_rng([FIRST, turn.seed]).random((domains, domains)), self.beta)
+        return adjacency_of(np.asarray(self.adjacency, dtype=np.float64), self.beta)
+
+    def _with_adjacency(self, w: Floats, memory: Memory) -> Floats:
+        """(6), where A is learnt; else as it is."""
+        learnt = isinstance(self.adjacency, str) and self.adjacency == "learnt"
+        if not learnt or not memory.domains or self.graph is None:
+            return self._written(w, memory, self.adjacency_in(memory) if memory.domains else None)
+        flat = self.loss_of(memory.domains, memory.features).flat(memory.features)
+        V = np.concatenate(
+            [w[flat.part(name)[0]].reshape(memory.domains, -1) for name in flat.template.branch_names], axis=1
+        )
+        return self._written(w, memory, adjacency_of(inverse_distances(V), self.beta))
+
+    def _written(self, w: Floats, memory: Memory, adjacency: Floats | None) -> Floats:
+        """θ with A in its place."""
+        if adjacency is None:
+            return w
+        where, _ = self.loss_of(memory.domains, memory.features).flat(memory.features).part("adjacency")
+        w = w.copy()
+        w[where] = adjacency.ravel()
+        return w
+
+    def adjacency_in(self, memory: Memory) -> Floats:
+        """A as it is."""
+        where, shape = self.loss_of(memory.domains, memory.features).flat(memory.features).part("adjacency")
+        return memory.w[where].reshape(shape)
+
+    # ------------------------------------------------------------------ what comes out
+
+    def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
+        """Losses and domains as nodes last knew them, and how strong branches are."""
+        one = np.ones(site.node_count)
+        told = {name: one * inbox.to_all[name] for name in ("change", "domains")}
+        rows = {f"rows {d}": state.counts[:, d] for d in range(self._most)}
+        return {"loss": state.loss, "nodes": one, **told, **rows, **self._activations(site, inbox)}
+
+    def _activations(self, site: Site, inbox: Inbox) -> Arrays:
+        """‖branch‖² and ‖agnostic‖² of every layer on a few rows of every node."""
+        features, count = self._features_of(site), int(inbox.to_all["domains"])
+        paths = self._paths(self.loss.flat(features).template) if self.agnostic else []
+        out = {f"{what} {path}": np.zeros(site.node_count) for path in paths for what in ("branch", "agnostic")}
+        data = site.data
+        rows = np.flatnonzero(np.arange(len(data.y)) - data.starts[data.owner] < COMPARED)
+        if count <= 0 or not len(rows):
+            return out
+        owner, X = data.owner[rows], data.X[rows]
+        weights = np.eye(count)[self._labels(site, X, owner, inbox)]
+        flat = self.loss_of(count, features).flat(features)
+        with_weights = flat.tensor(np.concatenate([X[:, :features], weights], axis=1))
+        found = layer("domains", "FedCG").compared_activations(flat, flat.tensor(inbox.to_all["w"]), with_weights)
+        for path, squares in zip(paths, found, strict=True):
+            for k, what in enumerate(("branch", "agnostic")):
+                out[f"{what} {path}"] = np.asarray(np.bincount(owner, squares[:, k], site.node_count), dtype=np.float64)
+        return out
+
+    def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
+        """The columns of the history."""
+        rows = np.array([totals[f"rows {d}"] for d in range(self._most)])
+        ratios = {
+            name: float(np.sqrt(totals[name] / totals[name.replace("branch", "agnostic", 1)]))
+            for name in totals
+            if name.startswith("branch ") and totals[name.replace("branch", "agnostic", 1)] > 0
+        }
+        return {
+            "objective": totals["loss"],
+            "residual": totals["change"] / totals["nodes"],
+            "domains": totals["domains"] / totals["nodes"],
+            "used": float((rows > 0).sum()),
+            "largest": float(rows.max() / rows.sum()) if rows.sum() else np.nan,
+            **ratios,
+        }
+
+    def findings(self, row: Mapping[str, float]) -> list[str]:
+        """Whether there are domains at all."""
+        return settings.findings(row, found=self._given is None)
+
+    def models(self, site: Site, state: State, inbox: Inbox) -> DomainModels:
+        """The network of the coordinator, with V̂ worked in."""
+        features, count = self._features_of(site), max(0, int(inbox.to_all["domains"]))
+        w, loss, adjacency = inbox.to_all["w"], self.loss_of(count, features, joined=False), np.ones((1, 1))
+        if count:
+            where, shape = self.loss_of(count, features).flat(features).part("adjacency")
+            w, adjacency = self._precomputed(w, count, features), w[where].reshape(shape)
+        network = ModuleModels(w[None], loss, loss.flat(features))
+        found = {name: np.asarray(value) for name, value in inbox.to_all.items()}
+        return DomainModels(network, self.discovery, found, _domain(site, inbox), self.assign, count, adjacency)
+
+    def _precomputed(self, w: Floats, domains: int, features: int) -> Floats:
+        """θ with V̂ in the place of V; all sites ask for the same."""
+        key = "precomputed", w.tobytes()
+        if self._branched.get("last", (None, None))[0] != key:
+            joined, plain = (self.loss_of(domains, features, joined=each).flat(features) for each in (True, False))
+            self._branched["last"] = key, layer("domains", "FedCG").precomputed_vector(joined, plain, w)
+        out: Floats = self._branched["last"][1]
+        return out
+
+
+def _domain(site: Site, inbox: Inbox) -> Ints:
+    """The domain that every node was told; −1: none."""
+    domain = inbox.to_each["domain"] if "domain" in inbox.to_each else np.full(site.node_count, -1)
+    return np.asarray(domain, dtype=np.int64)
+
+
+def _counts(labels: Ints, owner: Ints, nodes: int, most: int) -> Floats:
+    """(nodes, domains) how many rows of a node are in every domain."""
+    return np.bincount(owner * most + labels, minlength=nodes * most).reshape(nodes, most).astype(np.float64)
