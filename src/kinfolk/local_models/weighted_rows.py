@@ -126,7 +126,7 @@ class LocalModel(Protocol):
         """Refuse what cannot learn from weighted rows."""
 
     def learns(self, discrepancy: Discrepancy) -> bool:
-        """Whether a fit to the rows of a discrepancy is known, or left to the model, to minimise it."""
+        """Whether this model can be trained to minimise ``discrepancy``."""
 
     def remarks(self, problem: Problem) -> list[str]:
         """What a user should know about how it was trained."""
