@@ -387,6 +387,16 @@ def test_the_adjacency_follows_the_distances_of_branches():
     np.testing.assert_allclose(A.sum(axis=1), 1.0)
 
 
+def test_two_domains_with_equal_weights_are_one_branch_and_the_notes_say_so():
+    options = {"rounds": 3, "stop": None, "progress": False}
+    half, usual = (fit(network_of(), FedCG(LOSS, layers=["2"], **each), **options) for each in ({"beta": 0.5}, {}))
+    alike, different = (dict(run.models[0].named_parameters())["network.2.branch_weight"] for run in (half, usual))
+    torch.testing.assert_close(alike[0], alike[1])
+    assert (different[0] - different[1]).abs().max() > 1e-3
+    assert half.notes[-1].startswith("With two domains and β = ½ both branches are the same")
+    assert usual.notes == []
+
+
 @pytest.mark.parametrize(("first", "same"), [("identity", True), ("random", False)])
 def test_the_adjacency_starts_as_it_is_told(first, same):
     begun = fit(

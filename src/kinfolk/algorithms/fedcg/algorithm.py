@@ -15,7 +15,7 @@ found before round 1 by ``ClassMeans`` unless another ``Discovery`` is given; th
 
 Readings of what the paper leaves open: λ starts at 1; W starts at the identity (a random W kills the branches), and one
 W serves every filter of a layer; the ReLU of (5) is an option; A is the identity before round 1, and one for all
-layers; entries of λ V̂ are bounded by ``clip``, since the product can overflow.
+layers; entries of λ V̂ are bounded by ``clip``, since the product can overflow. β is .8, not .5: see there.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class FedCG(Averaging[State, Memory]):
     first : {"identity", "random"}
         A before round 1, where it is learnt.
     beta : float
-        β, the weight of a domain for itself.
+        β, the weight of a domain for itself. The paper takes 0.5; with two domains that makes both branches the same,
+        whatever is learnt, because both rows of A are (½, ½), so it is not the default.
     graph : DomainGraph, optional
         W and σ of (5); None: branches are not joined, whatever A is.
     agnostic : bool
@@ -131,7 +132,7 @@ class FedCG(Averaging[State, Memory]):
     discovery: Discovery = ClassMeans()
     adjacency: Any = "learnt"
     first: Literal["identity", "random"] = "identity"
-    beta: Annotated[float, Between(0, 1)] = 0.5
+    beta: Annotated[float, Between(0, 1)] = 0.8
     graph: DomainGraph | None = DomainGraph()
     agnostic: bool = True
     branch_average: Literal["all", "members"] = "all"
@@ -418,8 +419,14 @@ class FedCG(Averaging[State, Memory]):
         }
 
     def findings(self, row: Mapping[str, float]) -> list[str]:
-        """Whether there are domains at all."""
-        return settings.findings(row, found=self._given is None)
+        """Whether there are domains at all, and branches that differ."""
+        notes = settings.findings(row, found=self._given is None)
+        joined = self.graph is not None and not (isinstance(self.adjacency, str) and self.adjacency == "identity")
+        if joined and row.get("domains") == 2 and self.beta == 0.5:
+            notes.append(
+                "With two domains and β = ½ both branches are the same, whatever is learnt: give another beta."
+            )
+        return notes
 
     def models(self, site: Site, state: State, inbox: Inbox) -> DomainModels:
         """The network of the coordinator, with V̂ worked in."""
