@@ -16,7 +16,8 @@ import cvxpy
 import numpy as np
 import scipy.sparse
 
-from kinfolk import AbsoluteNorm, EuclideanNorm, GTVMin, Network, Squared, SquaredDistance, SquaredNorm
+from kinfolk import AbsoluteNorm, EuclideanNorm, GTVMin, Network, Squared, SquaredNorm
+from kinfolk.objective.losses import SquaredDistance
 
 CONSTRUCTION_LIMIT = 120.0  # seconds
 

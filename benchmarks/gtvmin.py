@@ -28,7 +28,6 @@ from rich.table import Table
 
 from kinfolk import (
     AbsoluteNorm,
-    Data,
     EuclideanNorm,
     FedGD,
     GTVMin,
@@ -36,17 +35,18 @@ from kinfolk import (
     Logistic,
     Network,
     Squared,
-    SquaredDistance,
     SquaredNorm,
     Tolerance,
-    TorchDescent,
     datasets,
     fit,
     graphs,
 )
+from kinfolk.algorithms.torch_descent import TorchDescent
 from kinfolk.engine.protocol import Turn
 from kinfolk.engine.selection import path
 from kinfolk.engine.session import Session
+from kinfolk.network.data import Data
+from kinfolk.objective.losses import SquaredDistance
 from kinfolk.testing import difficult_network
 
 SEED = 100  # not used for tuning

@@ -5,7 +5,7 @@
     python examples/real_data.py --data FOLDER --write            and put the table into the page
 
 FOLDER holds the files that docs/real-data.md lists, or KINFOLK_DATA names it. Nothing is tuned by data set: the options
-say what the columns are.
+name the columns.
 """
 
 from __future__ import annotations
@@ -13,23 +13,21 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 import kinfolk
 from kinfolk.datasets import TABLES, named_table
+from kinfolk.report.words import graph_origin
 
 PAGE = Path(__file__).parent.parent / "docs" / "real-data.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 ROLES = ("tailored", "alone", "pooled", "final")
-LISTS = ("features", "categorical")  # options that name several columns
 HEAD = ("data", "nodes", "rows", "tailored", "alone", "one for all", "final", "gain, 95 % interval", "control")
 
 
 def learnt(name: str, folder: Path | None) -> kinfolk.TableRun:
-    """What ``kinfolk fit`` gives with the options that suit a data set."""
+    """What ``kinfolk fit`` gives with the options that fit a data set."""
     known = named_table(name, folder)
-    options: dict[str, Any] = {key: value.split(",") if key in LISTS else value for key, value in known.options.items()}
-    return kinfolk.learn(known.frame, edges=known.edges, **options)
+    return kinfolk.learn(known.frame, edges=known.edges, **known.options)
 
 
 def row(name: str, run: kinfolk.TableRun) -> list[str]:
@@ -41,7 +39,7 @@ def row(name: str, run: kinfolk.TableRun) -> list[str]:
     control = "–"
     if "control" in board.index:
         control = f"{100 * (1 - board.loc['control', 'error'] / board.loc[judgement.against, 'error']):.1f} %"
-    return [name, f"{len(run.nodes):,}", f"{run.about['rows']:,}", *errors, gain, control]
+    return [name, f"{len(run.nodes):,}", f"{run.made.rows:,}", *errors, gain, control]
 
 
 def table(rows: list[list[str]]) -> str:
@@ -71,9 +69,9 @@ def main() -> None:
         except kinfolk.InputError as error:
             sys.exit(str(error))
         rows.append(row(name, run))
-        words.append(f"- **{name}** ({run.about['graph']}): {run.judgement.text}")
+        words.append(f"- **{name}** ({graph_origin(run.origin)}): {run.judgement.text}")
         print(words[-1], flush=True)
-    text = table(rows) + "\n\nWhat kinfolk said of each:\n\n" + "\n".join(words)
+    text = table(rows) + "\n\nThe judgement of each:\n\n" + "\n".join(words)
     print(f"\n{text}")
     if options.write:
         PAGE.write_text(inserted(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")

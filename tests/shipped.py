@@ -13,8 +13,6 @@ from kinfolk import (
     IFCA,
     SCAFFOLD,
     BiGFL,
-    Clustered,
-    Decay,
     FedAvg,
     FedCG,
     FedGD,
@@ -22,7 +20,6 @@ from kinfolk import (
     FedRelax,
     FeSEM,
     GTVMin,
-    Inexact,
     KerasModel,
     LinearModel,
     Local,
@@ -31,14 +28,16 @@ from kinfolk import (
     PFedMe,
     Pooled,
     SquaredNorm,
-    TorchDescent,
     TorchLoss,
     TorchModel,
-    Uniform,
     public,
 )
 from kinfolk.algorithms.bigfl import CosineEmbedding, FullMatrix, GraphEmbedding
 from kinfolk.algorithms.fedcg import TeacherStudent
+from kinfolk.algorithms.gtvmin import Inexact
+from kinfolk.algorithms.ifca import Uniform
+from kinfolk.algorithms.local_work import Decay
+from kinfolk.algorithms.torch_descent import TorchDescent
 from kinfolk.testing import difficult_network
 
 
@@ -81,7 +80,7 @@ SHIPPED: dict[str, tuple[Callable[[], Network], Callable[[], Any]]] = {
     "GTVMin torch": (difficult_network, lambda: GTVMin(TorchLoss(small_module(), steps=3), steps="published")),
     "Local": (difficult_network, Local),
     "Pooled": (lambda: difficult_network(classes=True), lambda: Pooled(Logistic(ridge=0.1))),
-    "Clustered": (difficult_network, lambda: Clustered(clusters=tuple(np.arange(24) % 2))),
+    "Pooled by cluster": (difficult_network, lambda: Pooled(clusters=tuple(np.arange(24) % 2))),
     "FedAvg": (difficult_network, lambda: FedAvg(local_steps=3)),
     "FedAvg batches": (difficult_network, lambda: FedAvg(local_epochs=2, batch=2, optimiser="Adam", step_size=0.01)),
     "FedProx": (difficult_network, lambda: FedProx(local_steps=3, mu=0.5)),

@@ -4,23 +4,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
-from kinfolk import (
-    Absolute,
-    Clustered,
-    FedAvg,
-    FedGD,
-    InputError,
-    Local,
-    Logistic,
-    Network,
-    Poisson,
-    Pooled,
-    Squared,
-    SquaredDistance,
-    Tolerance,
-    fit,
-    graphs,
-)
+from kinfolk import FedAvg, FedGD, InputError, Local, Logistic, Network, Pooled, Squared, Tolerance, fit, graphs
+from kinfolk.objective.losses import Absolute, Poisson, SquaredDistance
 from kinfolk.testing import check_algorithm, difficult_network
 
 NEEDS_SMOOTH = "Expected a smooth loss for {}, got Absolute: use GTVMin"
@@ -30,7 +15,7 @@ NEEDS_SMOOTH = "Expected a smooth loss for {}, got Absolute: use GTVMin"
     ("algorithm", "sentence"),
     [
         (Pooled(Absolute()), NEEDS_SMOOTH.format("Pooled")),
-        (Clustered(Absolute(), clusters=(0,) * 24), NEEDS_SMOOTH.format("Clustered")),
+        (Pooled(Absolute(), clusters=(0,) * 24), NEEDS_SMOOTH.format("Pooled")),
         (FedGD(Absolute()), NEEDS_SMOOTH.format("FedGD")),
         (FedAvg(Absolute()), "must be a number > 0 for Absolute, whose curvature has no bound. Got None instead."),
     ],
@@ -47,7 +32,7 @@ def test_baselines_for_points_are_means():
     loss = SquaredDistance()
     np.testing.assert_allclose(fit(network, Local(loss)).models.w, points)
     np.testing.assert_allclose(fit(network, Pooled(loss)).models.w, [points.mean(axis=0)] * 3)
-    known = fit(network, Clustered(loss, clusters=(0, 0, 1))).models.w
+    known = fit(network, Pooled(loss, clusters=(0, 0, 1))).models.w
     np.testing.assert_allclose(known, [[1.0, 1.0], [1.0, 1.0], [7.0, 7.0]])
     np.testing.assert_allclose(fit(network, FedAvg(loss)).models.w, [points.mean(axis=0)] * 3, atol=1e-5)
 
@@ -60,7 +45,7 @@ HALVES = tuple(int(k) for k in np.arange(24) % 2)
     [
         Local(),
         Pooled(),
-        Clustered(clusters=HALVES),
+        Pooled(clusters=HALVES),
         FedAvg(),
         FedAvg(local_steps=3, step_size=0.01),
         FedAvg(Squared("sum", 0.1, True), average="gradients"),
@@ -99,7 +84,7 @@ def test_pooled_logistic_is_scikit_learns():
 
 def test_clustered_pools_within_clusters_only():
     network = difficult_network()
-    run = fit(network, Clustered(clusters=HALVES))
+    run = fit(network, Pooled(clusters=HALVES))
     for half in (0, 1):
         rows = network.data.owner % 2 == half
         scale = np.sqrt(1 / network.data.sizes[network.data.owner[rows]])
@@ -131,11 +116,11 @@ def test_more_local_steps_settle_elsewhere_when_nodes_differ():
 
 def test_clusters_must_fit_the_network():
     with pytest.raises(InputError, match="Expected the cluster of each of 24 nodes, got 2"):
-        fit(difficult_network(), Clustered(clusters=(0, 1)))
+        fit(difficult_network(), Pooled(clusters=(0, 1)))
     with pytest.raises(InputError, match="Expected clusters as whole numbers from 0, got 0, -1"):
-        fit(Network(graphs.chain(2), [([[1.0]], [1.0]), None]), Clustered(clusters=(0, -1)))
+        fit(Network(graphs.chain(2), [([[1.0]], [1.0]), None]), Pooled(clusters=(0, -1)))
     with pytest.raises(InputError, match="Expected data in every cluster, got none in cluster 1"):
-        fit(Network(graphs.chain(2), [([[1.0]], [1.0]), None]), Clustered(clusters=(0, 1)))
+        fit(Network(graphs.chain(2), [([[1.0]], [1.0]), None]), Pooled(clusters=(0, 1)))
 
 
 @pytest.mark.parametrize("participation", [0.05, 0.5])

@@ -10,10 +10,7 @@ import scipy.sparse.linalg
 from numpy.testing import assert_allclose, assert_array_equal
 
 from kinfolk import (
-    Absolute,
     BiGFL,
-    Data,
-    Decay,
     Graph,
     GTVMin,
     InProcess,
@@ -45,6 +42,9 @@ from kinfolk.algorithms.bigfl import (
 from kinfolk.algorithms.bigfl.adjoint import Krylov, conjugate_gradients, largest_curvature
 from kinfolk.algorithms.bigfl.lower import Links
 from kinfolk.algorithms.bigfl.upper import draw_negatives, held_out_rows
+from kinfolk.algorithms.local_work import Decay
+from kinfolk.network.data import Data
+from kinfolk.objective.losses import Absolute
 from kinfolk.testing import check_algorithm, difficult_network
 
 SHAPES = [NumberPerLayer(), MatrixPerLayer(), LowRank(2), FullMatrix()]

@@ -239,7 +239,7 @@ def test_a_checkpoint_cannot_name_code(tmp_path):
         edit_header(tmp_path, record(name))
         with pytest.raises(InputError):
             resume(tmp_path, network)
-    for name in ("subprocess.Popen", "os.system", "builtins.exec", "kinfolk.tables.families.from_file"):
+    for name in ("subprocess.Popen", "os.system", "builtins.exec", "kinfolk.tables.own_code.from_file"):
         assert name not in CATALOG
         (tmp_path / FILE).write_bytes(original)
         edit_header(tmp_path, spec(name))
@@ -480,7 +480,7 @@ def test_every_type_of_the_catalog_is_rebuilt():
         GTVMin(lam=0.3),
         FedRelax(LinearModel(ridge=0.5)),
         SHIPPED["IFCA"][1](),
-        SHIPPED["Clustered"][1](),
+        SHIPPED["Pooled by cluster"][1](),
     ):
         assert rebuilt(spec_of(algorithm)) == algorithm
     assert list(differences(spec_of(FedGD()), spec_of(FedGD()), "it")) == []

@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
 def test_fit_prints_a_leaderboard_a_judgement_and_the_page(folder):
     output = (folder / "output.txt").read_text()
     for words in (
-        "final: each node",
+        "final: best validated",
         "tailored: GTVMin",
         "every node alone",
         "one model for all",
@@ -142,12 +142,12 @@ def test_other_edges_make_another_run(tmp_path, monkeypatch):
     (tmp_path / "e.csv").write_text("a,b\nshop 0,shop 1\n")
     assert invoke(*words).exit_code == 130
     (unfinished(tmp_path / "run") / "journal").mkdir()
-    assert "Going on from" in invoke(*words).output
+    assert "Resuming from" in invoke(*words).output
     (tmp_path / "e.csv").write_text("a,b\nshop 0,shop 2\n")
     refused = invoke(*words)
     assert refused.exit_code == 1
     assert "other settings, edges or another table" in refused.stderr
-    assert "Going on from" not in invoke(*words, "--force").output
+    assert "Resuming from" not in invoke(*words, "--force").output
 
 
 def test_names_from_data_are_printed_as_they_are(tmp_path):
@@ -274,7 +274,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
     started.send_signal(signal.SIGINT)
     _, said = started.communicate(timeout=120)
     assert started.returncode == 130, said
-    assert "the same command goes on" in said
+    assert "the same command resumes" in said
     assert not (tmp_path / "run").exists()
     kept = len(list(journal.glob("*.safetensors")))
     assert kept >= 1
@@ -285,7 +285,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
         words, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "80"}
     )
     assert again.returncode == 0, again.stderr
-    assert "Going on from" in again.stdout
+    assert "Resuming from" in again.stdout
     assert (tmp_path / "run" / "report.html").is_file()
     assert not unfinished(tmp_path / "run").exists()
 

@@ -13,23 +13,15 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from kinfolk import (
-    AsClassifier,
+from kinfolk import FedRelax, InputError, LinearModel, Network, TorchModel, fit, graphs, public
+from kinfolk.local_models.discrepancies import (
     CrossEntropy,
     Discrepancy,
-    FedRelax,
-    InputError,
-    LinearModel,
-    Network,
     SquaredError,
     SquaredProbabilities,
     SymmetricCrossEntropy,
-    TorchModel,
-    fit,
-    graphs,
-    public,
 )
-from kinfolk.local_models.estimators import Estimator, nearest_probabilities
+from kinfolk.local_models.estimators import AsClassifier, Estimator, nearest_probabilities
 from kinfolk.testing import check_algorithm, difficult_network
 
 LAM = 0.5
@@ -131,10 +123,10 @@ def test_a_module_of_torch_minimises_the_discrepancy(discrepancy, loss, own_loss
     before = fit(network, algorithm, rounds=0)
     after = fit(network, algorithm, rounds=1, stop=None, start=before)
     for node in range(4):
-        objective = objective_of(network, node, before.state.said, own_loss, distance)
+        objective = objective_of(network, node, before.state.predicted, own_loss, distance)
         best = minimize(objective, np.zeros(9), method="BFGS", options={"gtol": 1e-9, "maxiter": 2_000}).x.reshape(3, 3)
         probability = softmax(network.public.points @ best[:, :2].T + best[:, 2], axis=1)
-        np.testing.assert_allclose(after.state.said[node], probability, atol=2e-5)
+        np.testing.assert_allclose(after.state.predicted[node], probability, atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +141,7 @@ def test_a_step_of_torch_goes_down_the_discrepancy(discrepancy, loss, own_loss, 
     before = fit(network, algorithm, rounds=0)
     after = fit(network, algorithm, rounds=1, stop=None, start=before)
     for node in range(4):
-        objective = objective_of(network, node, before.state.said, own_loss, distance)
+        objective = objective_of(network, node, before.state.predicted, own_loss, distance)
         was, small = parameters(before.models[node]), 1e-5 * np.eye(9)
         slope = np.array([(objective(was + shift) - objective(was - shift)) / 2e-5 for shift in small])
         share = 1 + LAM * neighbours_of(network, node)[1].sum()  # torch is given a weighted mean
@@ -163,7 +155,9 @@ def test_symmetric_in_stacks_and_batches():
         for together in (True, False)
     )
     said = [
-        fit(network, FedRelax(model, LAM, "zero", discrepancy=SymmetricCrossEntropy()), rounds=3, stop=None).state.said
+        fit(
+            network, FedRelax(model, LAM, "zero", discrepancy=SymmetricCrossEntropy()), rounds=3, stop=None
+        ).state.predicted
         for model in (joint, apart)
     ]
     np.testing.assert_allclose(said[0], said[1], atol=1e-10)
@@ -196,7 +190,7 @@ def test_a_regressor_learns_probabilities_by_least_squares(per_node):
     points = network.public.points if per_node else [network.public.points] * 4
     others, weights = neighbours_of(network, 1)
     rows = np.vstack([X, *(points[j] for j in others)])
-    target = np.vstack([np.eye(3)[y.astype(int)], *(before.state.said[j] for j in others)])
+    target = np.vstack([np.eye(3)[y.astype(int)], *(before.state.predicted[j] for j in others)])
     weight = np.r_[np.ones(15), np.repeat(LAM * 15 / 12 * weights, 12)]
     direct = Ridge(0.1).fit(rows, target, weight)
     np.testing.assert_allclose(after.models[1].coef_, direct.coef_, atol=1e-10)
@@ -231,7 +225,7 @@ def test_the_history_adds_up_the_discrepancy(discrepancy):
         own += discrepancy.loss(np.eye(3)[y.astype(int)], run.models.predict_proba(X, here)).mean()
         for j, a in zip(*neighbours_of(network, node), strict=True):
             mine = run.models.predict_proba(network.public.points[j], here[:12])
-            apart += LAM * a * discrepancy.value(run.state.said[j], mine).mean()
+            apart += LAM * a * discrepancy.value(run.state.predicted[j], mine).mean()
     assert run.history["loss"].iloc[-1] == pytest.approx(own, rel=1e-9)
     assert run.history["disagreement"].iloc[-1] == pytest.approx(apart, rel=1e-9)
 
@@ -247,7 +241,7 @@ def test_a_discrepancy_of_yours_decides_what_is_learnt():
     X, y = network.data[1]
     others, weights = neighbours_of(network, 1)
     rows = np.vstack([X, *[network.public.points] * len(others)])
-    labels = np.r_[y, *(before.state.said[j].argmax(axis=1) for j in others)]
+    labels = np.r_[y, *(before.state.predicted[j].argmax(axis=1) for j in others)]
     direct = LogisticRegression(tol=1e-10, max_iter=10_000)
     direct.fit(rows, labels, np.r_[np.ones(15), np.repeat(LAM * 15 / 12 * weights, 12)])
     np.testing.assert_allclose(after.models[1].coef_, direct.coef_, atol=1e-5)
@@ -261,7 +255,7 @@ def test_absolute_errors_are_compared_as_such():
         fit(network, FedRelax(model, LAM, discrepancy=discrepancy), rounds=2, stop=None)
         for discrepancy in (AbsoluteError(), None)
     )
-    np.testing.assert_array_equal(one.state.said, other.state.said)  # the rows are the same
+    np.testing.assert_array_equal(one.state.predicted, other.state.predicted)  # the rows are the same
     assert one.history["objective"].iloc[-1] != pytest.approx(other.history["objective"].iloc[-1], rel=0.01)
 
 

@@ -1,6 +1,7 @@
 """The site says nothing that is not so: its code runs, its commands exist, its links lead somewhere, and it builds."""
 
 import doctest
+import importlib
 import importlib.util
 import re
 import shlex
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+import kinfolk
 from kinfolk.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -190,3 +192,48 @@ def test_nothing_is_fetched_from_elsewhere(site):
         assert not fetched.findall(page.read_text()), page
     for style in site.rglob("*.css"):
         assert not re.findall(r"url\(['\"]?(?:https?:)?//|@import", style.read_text()), style
+
+
+# ---------------------------------------------------------------------- names
+
+
+def public_classes():
+    """The classes of the package, and the modules that define them."""
+    found = {}
+    for file in (ROOT / "src" / "kinfolk").rglob("*.py"):
+        for name in re.findall(r"^class ([A-Z]\w+)", file.read_text(), re.MULTILINE):
+            found.setdefault(name, []).append(".".join(file.relative_to(ROOT / "src").with_suffix("").parts))
+    return found
+
+
+def module(name):
+    """A module or an object of the package, by its full name; None if there is none."""
+    place = kinfolk
+    for part in name.split(".")[1:]:
+        place = getattr(place, part, None)
+        if place is None:
+            try:
+                place = importlib.import_module(name)
+            except ImportError:
+                return None
+    return place
+
+
+@named([*PAGES, ROOT / "README.md"])
+def test_names_can_be_imported_as_the_page_has_them(page):
+    """A class in `code` is a public name, is written with its module, or its module is named on the page."""
+    text, classes = page.read_text(), public_classes()
+    homes = set(re.findall(r"kinfolk(?:\.[a-z_]+)+", text))
+    for code in re.findall(r"`([\w.]+)(?:\([^`]*)?`", BLOCK.sub("", text)):
+        *modules, name = code.split(".")
+        if name in classes and not modules:
+            written = re.search(rf"\b\w+\.{name}\b", text) or any(hasattr(module(home), name) for home in homes)
+            assert name in kinfolk.__all__ or written, f"{name}: write {classes[name][0]}.{name}"
+        elif name in classes and modules[0] in ("kinfolk", *kinfolk.__all__):
+            assert hasattr(module(".".join(["kinfolk", *modules]).replace("kinfolk.kinfolk", "kinfolk")), name), code
+
+
+def test_the_list_of_public_names_is_short_and_known_to_type_checkers():
+    stub = (ROOT / "src" / "kinfolk" / "__init__.pyi").read_text()
+    assert set(re.findall(r" as (\w+)$", stub, re.MULTILINE)) == set(kinfolk.__all__)
+    assert len(kinfolk.__all__) <= 50

@@ -22,16 +22,15 @@ from kinfolk import (
     InputError,
     LinearModel,
     Network,
-    QuadraticForm,
-    Resampled,
-    RMSprop,
     Squared,
     Tolerance,
     fit,
     graphs,
     public,
 )
-from kinfolk.local_models.estimators import Estimator
+from kinfolk.local_models.estimators import Estimator, Resampled
+from kinfolk.local_models.least_squares import RMSprop
+from kinfolk.objective.couplings import QuadraticForm
 from kinfolk.testing import check_algorithm, difficult_network
 
 X1 = np.array([[0.0], [1.0], [2.0]])
@@ -265,7 +264,7 @@ def test_classes_that_a_node_has_not_seen():
 def test_classifiers_without_probabilities_vote():
     network = difficult_network(classes=True)
     run = fit(network, FedRelax(SVC(), lam=0.5), rounds=3, stop=None)
-    said = run.state.said[~np.isnan(run.state.said).any(axis=(1, 2))]
+    said = run.state.predicted[~np.isnan(run.state.predicted).any(axis=(1, 2))]
     assert set(np.unique(said)) == {0.0, 1.0}
     assert 0 <= run.error() <= 1
 
@@ -273,7 +272,7 @@ def test_classifiers_without_probabilities_vote():
 def test_the_same_seed_gives_the_same_run():
     network = three_clusters()
     forest = FedRelax(RandomForestRegressor(5), lam=0.5)
-    same, again, other = (fit(network, forest, rounds=2, stop=None, seed=s).state.said for s in (1, 1, 2))
+    same, again, other = (fit(network, forest, rounds=2, stop=None, seed=s).state.predicted for s in (1, 1, 2))
     np.testing.assert_array_equal(same, again)
     assert np.abs(same - other).max() > 0
 
@@ -291,7 +290,7 @@ def test_literal_weighting_leaves_the_factor_out():
     network = three_clusters()  # six samples, forty points
     literal = fit(network, FedRelax(LinearModel(), 0.06, weighting="literal"), rounds=5, stop=None)
     average = fit(network, FedRelax(LinearModel(), 0.4, weighting="average"), rounds=5, stop=None)
-    np.testing.assert_allclose(literal.state.said, average.state.said, atol=1e-10)
+    np.testing.assert_allclose(literal.state.predicted, average.state.predicted, atol=1e-10)
 
 
 # ---------------------------------------------------------------------- public points
@@ -387,7 +386,7 @@ def test_a_node_whose_fit_raises_is_named_and_nothing_is_lost(sites):
     assert run.stopped == "stopped before round 1: Node 7 could not be fitted (RuntimeError: no more memory)."
     assert run.rounds == 0
     began = fit(network, FedRelax(models, lam=0.3), rounds=0)
-    np.testing.assert_array_equal(run.state.said, began.state.said)
+    np.testing.assert_array_equal(run.state.predicted, began.state.predicted)
     models[7] = Ridge()
     assert fit(network, FedRelax(models, lam=0.3), rounds=2, start=run).rounds == 2
 

@@ -7,7 +7,6 @@ from kinfolk import (
     DFL,
     IFCA,
     SCAFFOLD,
-    Decay,
     FedAvg,
     FedProx,
     FeSEM,
@@ -15,16 +14,16 @@ from kinfolk import (
     InputError,
     Local,
     Logistic,
-    Manhattan,
     Network,
     Pooled,
     Squared,
     Tolerance,
-    Uniform,
     fit,
     graphs,
 )
-from kinfolk.algorithms.fesem import Clustering, SquaredEuclidean
+from kinfolk.algorithms.fesem import Clustering, Manhattan, SquaredEuclidean
+from kinfolk.algorithms.ifca import Uniform
+from kinfolk.algorithms.local_work import Decay
 from kinfolk.engine.protocol import Turn
 from kinfolk.testing import check_algorithm, difficult_network
 

@@ -11,33 +11,26 @@ from scipy.special import xlogy
 
 import probes
 from kinfolk import (
-    Absolute,
     AbsoluteNorm,
     EuclideanNorm,
     Graph,
     GTVMin,
-    Huber,
-    Inexact,
     InProcess,
     InputError,
     Local,
     Logistic,
-    MaximumNorm,
     Network,
-    PNorm,
-    Poisson,
     Pooled,
-    QuadraticForm,
-    Quantile,
     Squared,
-    SquaredDistance,
     SquaredNorm,
     Tolerance,
     fit,
     found_clusters,
     graphs,
 )
-from kinfolk.objective.losses import Loss
+from kinfolk.algorithms.gtvmin import Inexact
+from kinfolk.objective.couplings import MaximumNorm, PNorm, QuadraticForm
+from kinfolk.objective.losses import Absolute, Huber, Loss, Poisson, Quantile, SquaredDistance
 from kinfolk.testing import check_algorithm, difficult_network
 
 COUPLINGS = [EuclideanNorm(), AbsoluteNorm(), SquaredNorm()]

@@ -3,25 +3,11 @@
 import numpy as np
 import pytest
 
-from kinfolk import (
-    Absolute,
-    AbsoluteNorm,
-    EuclideanNorm,
-    GTVMin,
-    Huber,
-    Inexact,
-    Logistic,
-    MaximumNorm,
-    PNorm,
-    Poisson,
-    QuadraticForm,
-    Quantile,
-    Squared,
-    SquaredDistance,
-    SquaredNorm,
-    fit,
-)
+from kinfolk import AbsoluteNorm, EuclideanNorm, GTVMin, Logistic, Squared, SquaredNorm, fit
+from kinfolk.algorithms.gtvmin import Inexact
 from kinfolk.algorithms.gtvmin.updates import FastUpdates, Scales, Updates
+from kinfolk.objective.couplings import MaximumNorm, PNorm, QuadraticForm
+from kinfolk.objective.losses import Absolute, Huber, Poisson, Quantile, SquaredDistance
 from kinfolk.testing import difficult_network
 from test_gtvmin import network_for
 

@@ -22,15 +22,14 @@ from kinfolk import (
     Local,
     Network,
     PFedMe,
-    Redrawn,
     Squared,
-    TorchDescent,
     TorchLoss,
     TorchModel,
-    Uniform,
     fit,
     graphs,
 )
+from kinfolk.algorithms.ifca import Redrawn, Uniform
+from kinfolk.algorithms.torch_descent import TorchDescent
 from kinfolk.network.data import Data
 from kinfolk.testing import check_algorithm, difficult_network
 

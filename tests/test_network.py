@@ -4,9 +4,11 @@ import numpy as np
 import pandas
 import pytest
 
-from kinfolk import Data, Graph, GTVMin, InputError, Logistic, Network, SquaredDistance, datasets, fit, graphs
+from kinfolk import Graph, GTVMin, InputError, Logistic, Network, datasets, fit, graphs
 from kinfolk.engine.selection import select_lam
+from kinfolk.network.data import Data
 from kinfolk.network.site import sites_of
+from kinfolk.objective.losses import SquaredDistance
 from kinfolk.testing import difficult_network
 
 ONE = ([[1.0]], [1.0])
@@ -132,7 +134,8 @@ def test_counties():
     counties = datasets.load_us_counties()
     network = counties.network()
     assert (network.graph.degrees == 0).sum() == 4
-    assert network.names[0] == "01001"
+    assert network.names[0] == "Autauga County, AL"
+    assert len(set(network.names)) == 3107
     assert np.exp(counties.frame["log_turnout"]).max() == pytest.approx(1.105, abs=5e-4)
 
 

@@ -38,7 +38,7 @@ def dense(outputs=1, **last):
 
 
 def said(network, model, rounds=3, **options):
-    return fit(network, FedRelax(model, **{"lam": 0.5, **options}), rounds=rounds, stop=None).state.said
+    return fit(network, FedRelax(model, **{"lam": 0.5, **options}), rounds=rounds, stop=None).state.predicted
 
 
 def one_lesson(network, model, weighted, answers=None):
@@ -136,7 +136,7 @@ def test_what_cannot_be_trained_together_is_trained_apart_and_said(module, chang
         fit(network, FedRelax(exact(module, together=together, **changes), lam=0.5), rounds=2, stop=None)
         for together in (True, False)
     ]
-    np.testing.assert_array_equal(runs[0].state.said, runs[1].state.said)
+    np.testing.assert_array_equal(runs[0].state.predicted, runs[1].state.predicted)
     notes = [note for note in runs[0].notes if "trained one after another" in note]
     assert len(notes) == 1
     assert not [note for note in runs[1].notes if "trained one after another" in note]
@@ -356,7 +356,7 @@ def test_keras_classifies(logits):
     network = difficult_network(classes=True)
     model = KerasModel(dense(2, activation=None if logits else "softmax"), "cross-entropy", logits, epochs=3)
     run = fit(network, FedRelax(model, lam=0.5), rounds=2, stop=None)
-    heard = run.state.said[[fit is not None for fit in run.state.fitted]]
+    heard = run.state.predicted[[fit is not None for fit in run.state.fitted]]
     np.testing.assert_allclose(heard.sum(axis=2), 1.0, atol=1e-5)
     assert 0 <= run.error() <= 1
 
@@ -364,7 +364,7 @@ def test_keras_classifies(logits):
 def test_keras_refuses_losses_that_hear_no_probabilities():
     model = dense(2, activation="softmax")
     model.compile(loss="sparse_categorical_crossentropy")
-    with pytest.raises(InputError, match="categorical_crossentropy for classes, as neighbours say prob"):
+    with pytest.raises(InputError, match="categorical_crossentropy for classes, as neighbours send prob"):
         fit(difficult_network(classes=True), FedRelax(KerasModel(model)), rounds=1)
 
 
@@ -418,8 +418,8 @@ def test_lightgbm_needs_nothing():
     network = large_enough()
     quiet = LGBMRegressor(n_estimators=5, min_child_samples=1, min_data_in_bin=1, verbose=-1, n_jobs=1)
     run = fit(network, FedRelax(quiet, lam=0.5), rounds=2, stop=None)
-    assert np.isfinite(run.state.said).all()
-    assert np.ptp(run.state.said) > 0.1
+    assert np.isfinite(run.state.predicted).all()
+    assert np.ptp(run.state.predicted) > 0.1
 
 
 def test_the_example_runs(capsys):

@@ -5,25 +5,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from kinfolk import (
-    AbsoluteNorm,
-    EuclideanNorm,
-    GTVMin,
-    Huber,
-    InProcess,
-    Logistic,
-    Network,
-    Poisson,
-    Squared,
-    Tolerance,
-    fit,
-    graphs,
-)
+from kinfolk import AbsoluteNorm, EuclideanNorm, GTVMin, InProcess, Logistic, Network, Squared, Tolerance, fit, graphs
 from kinfolk.algorithms.gtvmin import polish as polishing
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.polish import polish, polish_fused
 from kinfolk.engine.protocol import Outbox
 from kinfolk.engine.selection import path
+from kinfolk.objective.losses import Huber, Poisson
 from kinfolk.testing import difficult_network
 from test_gtvmin import network_for, smallest_objective
 

@@ -8,12 +8,12 @@ import pandas
 import pytest
 
 from kinfolk.datasets import load_us_counties
-from kinfolk.report import notebook_html, words
+from kinfolk.report import words
+from kinfolk.report.facts import LamPath
 from kinfolk.report.groups import group_table, steady_groups
-from kinfolk.report.page import page_html
+from kinfolk.report.page import page_html, summary_html
 from kinfolk.report.positions import laid_out, on_map
 from kinfolk.tables.learning import learn
-from kinfolk.tables.tablerun import LamPath
 
 HOSTILE = ["<script>hurt()</script>", "</script><b>x", "a & b <img src=x onerror=hurt()>", "quote \" and ' here"]
 SPOT = """k => {
@@ -129,7 +129,7 @@ def test_it_opens_and_shows_every_part(visit, page_file, run):
         "document.getElementById('map').data.slice(0, BINS).reduce((n, each) => n + each.x.length, 0)"
     )
     assert lines == 3 * run.graph.edge_count
-    assert run.about["fingerprint"] in page.locator("#repeat").inner_text()
+    assert run.made.fingerprint in page.locator("#repeat").inner_text()
 
 
 def test_the_slider_shows_groups_forming(visit, page_file, run):
@@ -202,7 +202,7 @@ def test_sorting_sorts(visit, page_file, run):
     page = visit(page_file)
     gain = run.nodes["gain"].sort_values(ascending=False)
     assert first_column(page) == list(gain.index[:20])
-    page.click("#table th button >> text=rows to learn from")
+    page.click("#table th button >> text=training rows")
     rows = [int(text) for text in page.locator("#table tbody tr td:nth-child(8)").all_text_contents()]
     assert rows == sorted(run.nodes["train_rows"], reverse=True)[:20]
     page.click("#table th button >> text=shop")
@@ -307,10 +307,10 @@ def test_data_cannot_leave_their_script(hostile):
 
 
 def test_a_notebook_shows_judgement_and_leaderboard(run, hostile):
-    shown = notebook_html(run)
+    shown = summary_html(run)
     assert run.judgement.text.split(".")[0] in shown
     assert shown.count("<tr>") == 1 + len(run.leaderboard)
-    assert "<u>" not in notebook_html(hostile)
+    assert "<u>" not in summary_html(hostile)
 
 
 def test_a_classifier_of_trees_has_importances(tmp_path):
@@ -328,7 +328,7 @@ def test_a_classifier_of_trees_has_importances(tmp_path):
 
 def test_groups_have_the_means_of_their_nodes(run):
     found = group_table(run)
-    w = run.models.kinds["tailored"].w
+    w = run.models.w
     for k, group in enumerate(found.groups):
         np.testing.assert_allclose(found.mean[k], w[(run.nodes["group"] == group).to_numpy()].mean(axis=0))
     assert found.features == ["price", "wind", "intercept"]
@@ -386,12 +386,12 @@ def test_the_command_repeats_the_run(run, counties, hostile):
 
 
 def test_the_page_says_what_leaves_a_node_as_the_algorithm_declares_it(run, tmp_path):
-    says = words.exchange(run)["says"]
-    assert says.startswith("To each neighbour every node sends parameters (3 numbers). To the coordinator: ")
+    sends = words.exchange(run)["sends"]
+    assert sends.startswith("Each node sends to every neighbour: parameters (3 numbers). To the coordinator: ")
     table = shops([f"shop {k}" for k in range(6)])
     lonely = learn(table, node="shop", target="sales", method="ifca", progress=False)
     told = words.exchange(lonely)
-    assert "To each neighbour every node sends nothing." in told["says"]
+    assert "Each node sends to every neighbour: nothing." in told["sends"]
     assert not [name for name, _ in told["figures"] if "between neighbours" in name]
     assert told["sees"] == ["Nothing: neighbours exchange no messages."]
     file = tmp_path / "secretive.py"
@@ -402,5 +402,5 @@ def test_the_page_says_what_leaves_a_node_as_the_algorithm_declares_it(run, tmp_
     )
     secret = learn(table, node="shop", target="sales", method=f"{file}:make", progress=False)
     told = words.exchange(secret)
-    assert told["says"].startswith("Secretive does not declare what it sends: nobody knows what leaves a node.")
+    assert told["sends"].startswith("Secretive does not declare what it sends: it is unknown what leaves a node.")
     assert told["hidden"] == ["Unknown."]

@@ -10,25 +10,22 @@ import torch
 from kinfolk import (
     IFCA,
     AbsoluteNorm,
-    Clustered,
     EuclideanNorm,
     FedAvg,
     FedGD,
-    Given,
     GTVMin,
     InputError,
     Logistic,
     Network,
-    OneOf,
     Pooled,
     Squared,
     SquaredNorm,
     Tolerance,
-    TorchDescent,
-    Uniform,
     fit,
     graphs,
-)  # fmt: skip
+)
+from kinfolk.algorithms import TorchDescent
+from kinfolk.algorithms.ifca import Given, OneOf, Uniform
 from kinfolk.testing import check_algorithm, difficult_network
 
 HALVES = tuple(int(k) for k in np.arange(24) % 2)
@@ -66,7 +63,7 @@ def test_classifiers_run_everywhere(algorithm):
 def test_fedavg_within_clusters_finds_the_model_of_every_cluster(average):
     network = difficult_network()
     run = fit(network, FedAvg(average=average, clusters=HALVES), stop=Tolerance(1e-12), rounds=100_000)
-    oracle = fit(network, Clustered(clusters=HALVES)).models.w
+    oracle = fit(network, Pooled(clusters=HALVES)).models.w
     np.testing.assert_allclose(run.models.w, oracle, atol=1e-7)
 
 

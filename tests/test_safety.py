@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from kinfolk.checks import InputError, printable
 from kinfolk.cli import app
-from kinfolk.cli.printing import print_run, tell
+from kinfolk.cli.printing import print_exact, print_run
 from kinfolk.local_models.estimators import AsClassifier
 from kinfolk.local_models.stored import load_estimators
 from kinfolk.objective.linear_models import LinearModels
@@ -140,7 +140,7 @@ RUNSTRING = "numpy.testing._private.utils.runstring"
 EXPLOITS = {  # the first two ran in every version before the list of types
     "numpy's runstring": lambda marker: call(RUNSTRING, python(marker), mapping()),
     "a file by kinfolk": lambda marker: call(
-        "kinfolk.tables.families.from_file", own_file(marker), text("it"), sequence(kind="list")
+        "kinfolk.tables.own_code.from_file", own_file(marker), text("it"), sequence(kind="list")
     ),
     "posix.system": lambda marker: call("posix.system", touch(marker)),
     "os.system": lambda marker: call("os.system", touch(marker)),
@@ -243,7 +243,7 @@ def test_the_exploits_are_real(name, tmp_path):
 def test_nothing_in_a_folder_is_run(name, kind, saved, folder, tmp_path):
     marker = tmp_path / "marker"
     gadget = (EXPLOITS | OTHERS)[name](marker)
-    spoil(folder / "models" / f"{kind}.skops", gadget, marker)
+    spoil(folder / "models" / kind / "models.skops", gadget, marker)
     with pytest.raises(InputError, match=r"^Expected "):
         load(folder)
     said = refused("predict", folder, saved / "shops.csv")
@@ -283,7 +283,7 @@ def test_trust_is_for_classes_only(saved, folder, tmp_path):
             load_estimators(packed(gadget, marker), "a model", [name])
         with pytest.raises(InputError, match="may run code"):
             load_estimators(packed(call(name, touch(marker)), marker), "a model", [name])
-    spoil(folder / "models" / "tailored.skops", call("posix.system", touch(marker)), marker)
+    spoil(folder / "models" / "tailored" / "models.skops", call("posix.system", touch(marker)), marker)
     refused("predict", folder, saved / "shops.csv", "--trust", "posix.system")
     assert not marker.exists()
 
@@ -298,7 +298,9 @@ def test_a_trusted_class_is_never_called(tmp_path):
 
 def test_trust_is_for_what_it_names_and_nothing_else(saved, folder, tmp_path):
     spoil(
-        folder / "models" / "tailored.skops", node("ObjectNode", "unheard.Mine", content=mapping()), tmp_path / "marker"
+        folder / "models" / "tailored" / "models.skops",
+        node("ObjectNode", "unheard.Mine", content=mapping()),
+        tmp_path / "marker",
     )
     for trusted in ("unheard.Other", "unheard", "unheard.", "unheard.Mine2", "other.Mine"):
         assert "got 'unheard.Mine'" in refused("predict", folder, saved / "shops.csv", "--trust", trusted)
@@ -407,14 +409,12 @@ def test_another_format_is_refused(found, folder, saved):
 def test_a_loss_is_looked_up_in_a_list(tmp_path):
     run = learn(TABLE, node="shop", target="sales", features=["price"], lam=1.0, folds=2, progress=False)
     folder = run.save(tmp_path / "run")
-    file = folder / "models" / "tailored.safetensors"
+    file = folder / "models" / "tailored" / "models.safetensors"
     for kind, options in (
         ("Loss", "{}"), ("dataclass", "{}"), ("kinfolk.objective.losses.Squared", "{}"), ("Squared", '{"lam": 1}'),
         ("Squared", '{"ridge": "1"}'), ("Squared", "[]"), ("Squared", "{"), ("Huber", '{"delta": -1}'),
     ):  # fmt: skip
-        file.write_bytes(
-            safetensors.numpy.save({"w": run.models.kinds["tailored"].w}, {"kind": kind, "options": options})
-        )
+        file.write_bytes(safetensors.numpy.save({"w": run.models.w}, {"kind": kind, "options": options}))
         with pytest.raises(InputError):
             load(folder)
     file.write_bytes(safetensors.numpy.save({"w": np.zeros((2, 2))}, {"kind": "Squared", "options": "{}"}))
@@ -452,8 +452,8 @@ def test_every_kind_of_model_comes_back(tmp_path):
         learn(alike, model="tree", **named),
     )):  # fmt: skip
         again = load(run.save(tmp_path / str(k)))
-        for which in ("final", "tailored", "alone", "pooled"):
-            assert (again.predict(TABLE, which=which) == run.predict(TABLE, which=which)).all()
+        for role in ("final", "tailored", "alone", "pooled"):
+            assert (again.predict(TABLE, role=role) == run.predict(TABLE, role=role)).all()
 
 
 def test_a_loss_of_ones_own_is_kept_and_not_run(tmp_path):
@@ -464,8 +464,7 @@ def test_a_loss_of_ones_own_is_kept_and_not_run(tmp_path):
         pass
 
     Squared2.__name__ = "Squared"
-    models = run.models.kinds["tailored"]
-    run.models.kinds["tailored"] = LinearModels(models.w, Squared2(reduction="sum", intercept=True))
+    run.runs["tailored"]._models = LinearModels(run.models.w, Squared2(reduction="sum", intercept=True))
     folder = run.save(tmp_path / "run")
     assert (folder / "report.html").is_file()
     with pytest.raises(InputError, match=r"test_safety\.Squared"):
@@ -512,8 +511,8 @@ def test_names_from_data_are_text(tmp_path):
 
 
 def test_predictions_are_exact_except_on_a_terminal(capsys, monkeypatch):
-    tell("a\x1b[31m,1\nb,=1+1")
+    print_exact("a\x1b[31m,1\nb,=1+1")
     assert capsys.readouterr().out == "a\x1b[31m,1\nb,=1+1\n"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    tell("a\x1b[31m,1\nb,=1+1")
+    print_exact("a\x1b[31m,1\nb,=1+1")
     assert capsys.readouterr().out == "a\\x1b[31m,1\nb,=1+1\n"

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeRegressor
 
 from kinfolk import FedRelax, Graph, InputError, LinearModel, Logistic, Network, Squared, fit, graphs, public
+from kinfolk.network.folds import row_folds
 from kinfolk.similarity import (
     EmbeddedDivergence,
     MixingDistance,
@@ -299,12 +300,10 @@ def test_pooling_of_nodes_with_plenty_of_data_needs_a_tolerance():
 @pytest.mark.parametrize("intercept", [False, True])
 def test_pooling_against_fits_of_every_pair(intercept, monkeypatch):
     monkeypatch.setattr("kinfolk.similarity.pooling.NUMBERS_AT_ONCE", 20)  # several portions
-    from kinfolk.similarity.pooling import deal
-
     network, _ = clustered(samples=7)
     pairs = Graph(2 * SIZE, [[1, 2], [1, 20], [4, 13]])
     test = pooling_test(network, pairs, folds=3, ridge=0.5, intercept=intercept, seed=4)
-    data, fold = network.data, deal(network.data, 3, 4)
+    data, fold = network.data, row_folds(network.data.owner, 3, seed=4)
     for edge, ends in enumerate(zip(pairs.head, pairs.tail, strict=True)):
         alone, pooled = [], []
         for part in range(3):

@@ -10,18 +10,20 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import kinfolk
 from kinfolk.checks import InputError
+from kinfolk.engine.saved_run import load_run
+from kinfolk.network.folds import places_of_rows, row_folds
 from kinfolk.network.graph import Graph
 from kinfolk.tables import Settings, learn, load, read_table
-from kinfolk.tables.choosing import shrunken_gain
 from kinfolk.tables.columns import find_columns
 from kinfolk.tables.encoding import Encoder, encode, plain
 from kinfolk.tables.groups import groups
 from kinfolk.tables.judging import HeldOutErrors, interval, neighbourhoods
-from kinfolk.tables.learning import prepare
+from kinfolk.tables.prepared import prepare
 from kinfolk.tables.reading import fingerprint
 from kinfolk.tables.splits import folds
 from kinfolk.tables.storage import unfinished
 from kinfolk.tables.target import Target
+from kinfolk.tables.validation import shrunken_gain
 
 
 def shops(rows=30, noise=0.3, seed=0, count=8):
@@ -134,7 +136,7 @@ def test_the_task_is_recognised_and_can_be_forced(values, task, classes):
 
 def test_a_share_of_every_node_is_held_out():
     prepared = prepare(shops(), Settings("shop", "sales", test=0.2))
-    assert (np.bincount(prepared.tested) == 6).all()
+    assert (np.bincount(prepared.test.owner) == 6).all()
     single = shops(1, count=200)
     held = prepare(single.assign(day=range(200)), Settings("shop", "sales", test=0.25)).held_out
     assert 30 <= held.sum() <= 70
@@ -156,6 +158,27 @@ def test_folds_are_disjoint_and_complete():
     assert all((seen == ~held).all() for seen, held in parts)
 
 
+def test_a_site_knows_the_folds_of_its_own_rows():
+    """Folds depend on the seed and the node, not on who else is there."""
+    owner = np.random.default_rng(0).integers(0, 30, 400)
+    everyone = places_of_rows(owner, seed=4)
+    for node in range(30):
+        mine = np.flatnonzero(owner == node)
+        np.testing.assert_array_equal(everyone[mine], places_of_rows(owner[mine], seed=4))
+    assert not np.array_equal(everyone, places_of_rows(owner, seed=5))
+    assert not np.array_equal(everyone, places_of_rows(owner, seed=4, stream=1))
+
+
+def test_rows_are_spread_evenly():
+    """Every node has about the same share in each fold, and a single row is in each with the same probability."""
+    fold = row_folds(np.repeat(np.arange(40), 17), 4, seed=0).reshape(40, 17)
+    counts = np.array([np.bincount(rows, minlength=4) for rows in fold])
+    assert counts.min() >= 4
+    assert counts.max() <= 5
+    single = np.bincount(row_folds(np.arange(8_000), 4, seed=0), minlength=4)
+    assert (abs(single - 2_000) < 4 * np.sqrt(8_000 * 0.25 * 0.75)).all()
+
+
 def test_marked_rows_are_the_test():
     table = shops().assign(part=lambda t: np.where(np.arange(len(t)) % 5 == 0, "test", "train"))
     prepared = prepare(table, Settings("shop", "sales", test="part"))
@@ -175,7 +198,7 @@ def test_kin_are_found_and_learning_together_helps():
     assert board["tailored"] < board[["alone", "pooled"]].min()
     alone, pooled = few.leaderboard.loc["alone"], few.leaderboard.loc["pooled"]
     assert alone["bytes"] == 0
-    assert pooled["bytes"] == 8 * few.about["train_rows"] * (len(few.about["features"]) + 1)
+    assert pooled["bytes"] == 8 * few.train_rows.sum() * (len(few.features) + 1)
 
 
 def test_groups_of_kin(run):
@@ -192,25 +215,25 @@ def test_it_says_so_when_learning_together_does_not_help():
     assert found.judgement.verdict == "does not help"
     assert found.judgement.recommended == "alone"
     assert "does not help" in found.judgement.text
-    assert (found.nodes["model"] == "alone").all()
+    assert (found.nodes["role"] == "alone").all()
     assert found.leaderboard["error"]["final"] == found.leaderboard["error"]["alone"]
 
 
 def test_baselines_are_those_of_scikit_learn(run):
     table = shops()
     prepared = prepare(table, run.settings)
-    training, truth = prepared.training, prepared.y[prepared.held_out]
-    ridge = run.leaderboard["strength"]
+    training, truth = prepared.training, prepared.test.y
+    ridge = run.leaderboard["value"]
     # ours: Σ (z − y)² + (ridge / 2)‖w‖²
     pooled = Ridge(ridge["pooled"] / 2).fit(training.X, training.y)
     np.testing.assert_allclose(
-        run.models.say("pooled", prepared.X, prepared.owner), pooled.predict(prepared.X), atol=1e-8
+        run.predict_encoded("pooled", prepared.rows.X, prepared.rows.owner), pooled.predict(prepared.rows.X), atol=1e-8
     )
     errors = []
     for node in range(8):
-        mine, tested = training.owner == node, prepared.tested == node
+        mine, tested = training.owner == node, prepared.test.owner == node
         alone = Ridge(ridge["alone"] / 2).fit(training.X[mine], training.y[mine])
-        said = alone.predict(prepared.X[prepared.held_out][tested])
+        said = alone.predict(prepared.test.X[tested])
         errors.append(np.mean((prepared.target.spread * (said - truth[tested])) ** 2))
     assert run.leaderboard["error"]["alone"] == pytest.approx(np.sqrt(np.mean(errors)), rel=1e-6)
     assert run.nodes["error_alone"].to_numpy() == pytest.approx(np.sqrt(errors), rel=1e-6)
@@ -231,9 +254,9 @@ def test_test_targets_are_not_looked_at():
     spoilt = table.copy()
     spoilt.loc[held_out, "sales"] = 1e3 * np.random.default_rng(3).normal(size=held_out.sum())
     one, other = learn(table, **settings), learn(spoilt, **settings)
-    np.testing.assert_array_equal(one.models.kinds["tailored"].w, other.models.kinds["tailored"].w)
-    assert one.leaderboard["strength"]["tailored"] == other.leaderboard["strength"]["tailored"]
-    assert one.nodes["model"].tolist() == other.nodes["model"].tolist()
+    np.testing.assert_array_equal(one.models.w, other.models.w)
+    assert one.leaderboard["value"]["tailored"] == other.leaderboard["value"]["tailored"]
+    assert one.nodes["role"].tolist() == other.nodes["role"].tolist()
     assert one.leaderboard["error"]["tailored"] < other.leaderboard["error"]["tailored"]
 
 
@@ -249,8 +272,8 @@ def test_other_models(model):
     found = learn(shops(40, count=3), node="shop", target="sales", model=model, lam=0.5, folds=2, progress=False)
     assert set(found.leaderboard.index) >= {"final", "tailored", "alone", "pooled"}
     assert found.leaderboard["error"]["tailored"] < np.std(shops(40, count=3)["sales"])
-    assert found.about["algorithm"] == ("GTVMin" if model == "linear" else "FedRelax")
-    assert bool(found.about["public"]) == (model != "linear")
+    assert found.account.algorithm == ("GTVMin" if model == "linear" else "FedRelax")
+    assert bool(found.account.public) == (model != "linear")
 
 
 def classes(table, count=2):
@@ -304,7 +327,7 @@ def test_one_row_a_node_is_no_reason_to_leave_the_others():
     assert shrunken_gain(gain, np.arange(4), 4).tolist() == [-0.5] * 4
 
 
-def test_nobody_is_harmed():
+def test_outsiders_end_alone():
     """Two outsiders among kin: they end alone, the others do not."""
     table = shops(40, 0.5, count=12)
     stranger = table["shop"].isin(["shop 0", "shop 11"])
@@ -312,7 +335,7 @@ def test_nobody_is_harmed():
     edges = [(f"shop {i}", f"shop {j}") for i in range(12) for j in range(i + 1, 12)]
     frame = pandas.DataFrame(edges, columns=["a", "b"])
     found = learn(table, node="shop", target="sales", features=["price"], edges=frame, lam=300.0, progress=False)
-    assert found.nodes["model"][["shop 0", "shop 11"]].tolist() == ["alone", "alone"]
+    assert found.nodes["role"][["shop 0", "shop 11"]].tolist() == ["alone", "alone"]
     board = found.leaderboard["error"]
     assert board["final"] <= board[["alone", "tailored", "pooled"]].min() * 1.05
 
@@ -381,6 +404,68 @@ def test_groups_explain_most_of_the_variance():
     assert all(len(np.unique(found[kind == k])) == 1 for k in range(3))
 
 
+# ---------------------------------------------------------------------- one result, built from runs
+
+
+def test_a_table_run_keeps_its_runs(run):
+    assert {role: type(each) for role, each in run.runs.items()} == dict.fromkeys(run.runs, kinfolk.Run)
+    assert set(run.runs) == {"tailored", "alone", "pooled"}  # so few nodes have no other graph
+    assert run.runs["tailored"].models is run.models
+    assert run.certificate is run.runs["tailored"].certificate
+    assert run.certificate.residual < 1e-6
+    assert str(run.certificate) == run.account.certificate
+    assert run.account.rounds == run.runs["tailored"].rounds
+
+
+def test_found_clusters_of_a_table_run():
+    found = learn(shops(40, 0.1), node="shop", target="sales", features=["price", "district"], graph="complete",
+                  method="gtvmin", progress=False)  # fmt: skip
+    np.testing.assert_array_equal(kinfolk.found_clusters(found), kinfolk.found_clusters(found.runs["tailored"]))
+    assert found.algorithm.lam == found.leaderboard["value"]["tailored"]
+    fused = learn(shops(40, 0.1), node="shop", target="sales", features=["price"], graph="complete", lam=1e6,
+                  method="gtvmin", progress=False)  # fmt: skip
+    assert kinfolk.found_clusters(fused).tolist() == [0] * 8
+
+
+def test_variation_bound_of_a_table_run():
+    table = shops(40, 0.3)
+    named = {"node": "shop", "target": "sales", "features": ["price"], "graph": "complete", "progress": False}
+    found = learn(table, method="fedrelax", lam=1.0, **named)
+    ours, direct = kinfolk.variation_bound(found), kinfolk.variation_bound(found.runs["tailored"])
+    assert (ours.observed, ours.bound) == (direct.observed, direct.bound)
+    w = np.stack([fitted.w for fitted in found.models.fitted])
+    assert ours.observed == pytest.approx(((w - w.mean(axis=0)) ** 2).sum())
+
+
+def test_a_loaded_run_has_no_rows(run, tmp_path):
+    again = load(run.save(tmp_path / "run"))
+    assert again.account == run.account
+    np.testing.assert_array_equal(again.models.w, run.models.w)
+    pandas.testing.assert_frame_equal(again.leaderboard, run.leaderboard, check_dtype=False)
+    for ask in (lambda: again.certificate, lambda: kinfolk.found_clusters(again), lambda: again.network):
+        with pytest.raises(InputError, match="a folder keeps no rows"):
+            ask()
+
+
+def test_one_run_is_saved_alone(run, tmp_path):
+    folder = run.runs["tailored"].save(tmp_path / "alone")
+    again = load_run(folder, 8, len(run.features))
+    assert again.account == run.account
+    np.testing.assert_array_equal(again.models.w, run.models.w)
+    pandas.testing.assert_frame_equal(again.history, run.history)
+    with pytest.raises(InputError, match="Expected a new folder"):
+        run.runs["tailored"].save(folder)
+
+
+def test_a_run_that_cannot_be_saved_leaves_nothing(tmp_path):
+    network = kinfolk.testing.difficult_network()
+    run = kinfolk.fit(network, kinfolk.Local(kinfolk.Squared()), rounds=0)
+    run._models = object()
+    with pytest.raises(InputError, match="Expected linear models or estimators to save, got object"):
+        run.save(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
 # ---------------------------------------------------------------------- predicting and keeping
 
 
@@ -398,7 +483,6 @@ def test_a_saved_run_says_the_same(run, tmp_path):
     names = {
         "run.toml",
         "metrics.json",
-        "history.parquet",
         "predictions.parquet",
         "models",
         "graph.graphml",
@@ -488,7 +572,7 @@ def test_unknown_nodes():
     np.testing.assert_allclose(
         pooled,
         prepared.target.decode(
-            found.models.say("pooled", encode(found.encoder, bare, found.columns), np.zeros(3, int))
+            found.predict_encoded("pooled", encode(found.encoder, bare, found.columns), np.zeros(3, int))
         ),
     )
 
@@ -512,19 +596,19 @@ def test_dates_that_cannot_be_read_are_refused():
 
 def test_predict_with_one_kind_of_models(run):
     table = shops(4)
-    for which in ("tailored", "alone", "pooled"):
+    for role in ("tailored", "alone", "pooled"):
         owner = np.repeat(np.arange(8), 4)
-        said = run.models.say(which, encode(run.encoder, table, run.columns), owner)
-        np.testing.assert_allclose(run.predict(table, which=which), run.target.decode(said))
+        said = run.predict_encoded(role, encode(run.encoder, table, run.columns), owner)
+        np.testing.assert_allclose(run.predict(table, role=role), run.target.decode(said))
     with pytest.raises(InputError, match="Expected one of final"):
-        run.predict(table, which="best")
+        run.predict(table, role="best")
 
 
-@pytest.mark.parametrize("name", ["group", "model", "gain", "train_rows", "node"])
+@pytest.mark.parametrize("name", ["group", "role", "gain", "train_rows", "node"])
 def test_columns_may_be_called_anything(name, tmp_path):
     table = shops(12, count=4).rename(columns={"shop": name, "sales": "speed [m/s]"})
     found = learn(table, node=name, target="speed [m/s]", features=["price"], lam=1.0, folds=2, progress=False)
-    assert (load(found.save(tmp_path / "run")).nodes["model"] == found.nodes["model"]).all()
+    assert (load(found.save(tmp_path / "run")).nodes["role"] == found.nodes["role"]).all()
 
 
 def test_plain_python_inputs(tmp_path):

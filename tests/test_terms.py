@@ -6,23 +6,10 @@ import cvxpy
 import numpy as np
 import pytest
 
-from kinfolk import (
-    Absolute,
-    AbsoluteNorm,
-    Data,
-    EuclideanNorm,
-    Huber,
-    Logistic,
-    MaximumNorm,
-    PNorm,
-    Poisson,
-    QuadraticForm,
-    Quantile,
-    Squared,
-    SquaredDistance,
-    SquaredNorm,
-)
-from kinfolk.objective.couplings import Coupling
+from kinfolk import AbsoluteNorm, EuclideanNorm, Logistic, Squared, SquaredNorm
+from kinfolk.network.data import Data
+from kinfolk.objective.couplings import Coupling, MaximumNorm, PNorm, QuadraticForm
+from kinfolk.objective.losses import Absolute, Huber, Poisson, Quantile, SquaredDistance
 from kinfolk.testing import check_coupling, check_loss, difficult_network
 
 LOSSES = [

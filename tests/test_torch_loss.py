@@ -16,15 +16,15 @@ from kinfolk import (
     Logistic,
     Network,
     PFedMe,
-    Redrawn,
     Squared,
     SquaredNorm,
     Tolerance,
-    TorchDescent,
     TorchLoss,
     fit,
     graphs,
 )
+from kinfolk.algorithms.ifca import Redrawn
+from kinfolk.algorithms.torch_descent import TorchDescent
 from kinfolk.testing import check_algorithm, difficult_network
 
 torch = pytest.importorskip("torch")

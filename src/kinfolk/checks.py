@@ -1,4 +1,4 @@
-"""The one path for bad input: every refusal is a sentence that says what was expected and what was given.
+"""The one path for bad input: every refusal is a sentence with what was expected and what was given.
 
 Hyper-parameters carry their range in the type, so a class needs no checking code of its own:
 
@@ -28,7 +28,7 @@ from kinfolk.typing import Floats
 
 
 class InputError(ValueError):
-    """What the user gave cannot be used; the message says what was expected, what was given and what to do."""
+    """What the user gave cannot be used; the message has what was expected, what was given and what to do."""
 
 
 class LearningError(InputError):
@@ -98,7 +98,7 @@ def check_value(name: str, owner: str, value: Any, hint: Any) -> None:
 
 
 def _expectation(hint: Any) -> str | None:
-    """The hint in words, or None where nothing can be said about it."""
+    """The hint in words, or None where there are none."""
     if hint is None or hint is type(None):
         return "None"
     if hint in (bool, int, float):
@@ -165,7 +165,7 @@ def _columns(values: Any) -> list[Any]:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, in one line.
+    """The message of an error, in one line.
 
     >>> first_line(ValueError("wrong shape\\nsee below"))
     'wrong shape'
@@ -181,6 +181,15 @@ def listing(items: Iterable[Any], most: int = 3) -> str:
     """
     items = list(items)
     return ", ".join(map(repr, items[:most])) + (", ..." if len(items) > most else "")
+
+
+def comma_list(text: str) -> tuple[str, ...]:
+    """The names in a text such as ``a,b``.
+
+    >>> comma_list("price, district,")
+    ('price', 'district')
+    """
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A progress bar for anything that takes longer than a second; silent where there is no terminal."""
+"""A progress bar for anything that takes longer than a second; hidden where there is no terminal."""
 
 from __future__ import annotations
 

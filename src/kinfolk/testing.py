@@ -1,6 +1,6 @@
 """Checks for classes of your own: does it fit together, does it fit in?
 
-Each check raises an AssertionError that says which promise is broken, and returns nothing.
+Each check raises an AssertionError that names the broken promise, and returns nothing.
 
 >>> from kinfolk import EuclideanNorm, Squared
 >>> check_loss(Squared())
@@ -87,7 +87,7 @@ def check_loss(loss: Loss, labels: Any = None, *, seed: int = 0) -> None:
     """The scalar functions of a loss belong to each other, and so do the node's functions derived from them.
 
     Slopes are compared with differences of values, so a loss with a kink is looked at beside it, and its conjugate and
-    the prox tell whether the slopes that meet there are right.
+    the prox show whether the slopes that meet there are right.
     """
     rng = np.random.default_rng(seed)
     if labels is None:
@@ -201,10 +201,10 @@ def check_algorithm(
 ) -> None:
     """An algorithm keeps the promises that let it run anywhere; so does an engine.
 
-    With everybody present, with half of the nodes, and with lost messages: the same answer and the same history on
+    With all nodes present, with half of the nodes, and with lost messages: the same answer and the same history on
     1 site, 7 sites and one site per node; the state of nodes that are away stays as it is; data are left alone, and so
-    are states and the coordinator's memory, unless the algorithm says that it steps in place; 12 rounds are 5 rounds
-    and 7 more, and the run that was gone on from stays as it was; an edgeless network is legal, or
+    are states and the coordinator's memory, unless the algorithm declares that it steps in place; 12 rounds are 5
+    rounds and 7 more, and the run that was continued stays as it was; an edgeless network is legal, or
     refused because it has no edges.
 
     Parameters
@@ -260,7 +260,7 @@ def _assert_same(one: Run, other: Run, when: str) -> None:
 
 
 def _watched(algorithm: Algorithm[Any]) -> Algorithm[Any]:
-    """The same algorithm, which fails if a step changes its state in place without saying so, or combine its memory."""
+    """The same algorithm, which fails if a step changes its state without declaring it, or combine its memory."""
     watched = copy.copy(algorithm)
 
     def step(site: Any, state: Any, inbox: Any, turn: Any) -> Any:

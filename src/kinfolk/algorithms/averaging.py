@@ -129,8 +129,20 @@ def cluster_sums(rows: Floats, cluster: Ints, count: int) -> Floats:
     return np.asarray(sums.reshape(count, *rows.shape[1:]))
 
 
-def check_clusters(clusters: tuple[int, ...], problem: Problem) -> None:
+def cluster_of(clusters: tuple[int, ...] | None, nodes: Ints) -> Ints:
+    """The cluster of some nodes; all are in one where none are known."""
+    return np.zeros(len(nodes), dtype=np.int64) if clusters is None else np.asarray(clusters, dtype=np.int64)[nodes]
+
+
+def cluster_count(clusters: tuple[int, ...] | None) -> int:
+    """The number of known clusters."""
+    return 1 if clusters is None else int(max(clusters)) + 1
+
+
+def check_clusters(clusters: tuple[int, ...] | None, problem: Problem) -> None:
     """Refuse known clusters that do not give a number ≥ 0 to every node, or that have no data."""
+    if clusters is None:
+        return
     if len(clusters) != problem.graph.node_count:
         raise InputError(f"Expected the cluster of each of {problem.graph.node_count} nodes, got {len(clusters)}.")
     if not all(isinstance(k, int | np.integer) and k >= 0 for k in clusters):

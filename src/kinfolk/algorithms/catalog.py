@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kinfolk.algorithms import (
-    clustered,
+    baselines,
     dfl,
     fedavg,
     fedgd,
@@ -13,7 +13,6 @@ from kinfolk.algorithms import (
     fedrelax,
     fesem,
     ifca,
-    local,
     local_work,
     pfedme,
     scaffold,
@@ -30,7 +29,7 @@ from kinfolk.local_models import discrepancies, least_squares
 from kinfolk.objective import couplings, losses
 
 TYPES: tuple[type, ...] = (
-    GTVMin, Inexact, InProcess, Tolerance, local.Local, clustered.Pooled, clustered.Clustered, fedavg.FedAvg,
+    GTVMin, Inexact, InProcess, Tolerance, baselines.Local, baselines.Pooled, fedavg.FedAvg,
     fedgd.FedGD, fedrelax.FedRelax, ifca.IFCA, ifca.Uniform, ifca.OneOf, ifca.Given, ifca.Redrawn, pfedme.PFedMe,
     torch_descent.TorchDescent, dfl.DFL, fedprox.FedProx, scaffold.SCAFFOLD, fesem.FeSEM, fesem.SquaredEuclidean,
     fesem.Manhattan, local_work.Decay,

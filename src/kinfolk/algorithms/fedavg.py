@@ -21,13 +21,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kinfolk.algorithms.averaging import ModelsOrGradients, check_clusters
+from kinfolk.algorithms.averaging import ModelsOrGradients, check_clusters, cluster_count, cluster_of
 from kinfolk.algorithms.local_work import Addition
 from kinfolk.algorithms.parametric import relative_change
 from kinfolk.engine.protocol import Arrays, Inbox, Models, Outbox, PerNode, Reply, Sends, Turn
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
-from kinfolk.typing import Floats, Ints
+from kinfolk.typing import Floats
 
 
 class State(NamedTuple):
@@ -74,16 +74,11 @@ class FedAvg(ModelsOrGradients[State, Memory]):
     def check(self, problem: Problem) -> None:
         """One cluster for every node."""
         super().check(problem)
-        if self.clusters is not None:
-            check_clusters(self.clusters, problem)
+        check_clusters(self.clusters, problem)
 
     def sends(self, problem: Problem) -> Sends:
         """The coordinator receives models or gradients."""
         return Sends(coordinator=self.work_sent(problem))
-
-    def _cluster(self, nodes: Ints) -> Ints:
-        everyone = np.zeros(len(nodes), dtype=np.int64)
-        return everyone if self.clusters is None else np.asarray(self.clusters, dtype=np.int64)[nodes]
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """Start where the loss says."""
@@ -95,7 +90,7 @@ class FedAvg(ModelsOrGradients[State, Memory]):
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """Take the common model, and send the gradient there or the model after some steps of one's own."""
-        cluster = self._cluster(site.nodes)
+        cluster = cluster_of(self.clusters, site.nodes)
         w = inbox.to_all["w"][cluster]
         work = self.work(site, turn, w, inbox.to_all["step"][cluster, None], self.addition(site, w))
         return State(w), Outbox(coordinator={"w": work, "share": self.share(site)})
@@ -106,7 +101,7 @@ class FedAvg(ModelsOrGradients[State, Memory]):
 
     def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
         """All models where the loss starts; a changed problem goes on from the same models."""
-        count = 1 if self.clusters is None else max(self.clusters) + 1
+        count = cluster_count(self.clusters)
         w = np.tile(self.loss.start(problem.feature_count), (count, 1))
         if before is not None and before.w.shape == w.shape:
             w = before.w
@@ -114,7 +109,7 @@ class FedAvg(ModelsOrGradients[State, Memory]):
 
     def combine(self, memory: Memory, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
         """Average what was sent, cluster by cluster; nodes without data do not count."""
-        cluster = self._cluster(turn.active)
+        cluster = cluster_of(self.clusters, turn.active)
         if "curvature" in outbox:
             memory = memory._replace(step=self.safe_steps(outbox["curvature"], cluster, len(memory.w)))
         elif outbox["share"].sum() > 0:
@@ -124,5 +119,5 @@ class FedAvg(ModelsOrGradients[State, Memory]):
 
     def models(self, site: Site, state: State, inbox: Inbox) -> Models:
         """The model of its cluster for every node, as the coordinator has it now."""
-        models: Models = self.loss.models(inbox.to_all["w"][self._cluster(site.nodes)])
+        models: Models = self.loss.models(inbox.to_all["w"][cluster_of(self.clusters, site.nodes)])
         return models

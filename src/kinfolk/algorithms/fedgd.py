@@ -40,7 +40,18 @@ class State(NamedTuple):
 class FedGD(Descent[State]):
     """Tailored models by gradient descent on the GTV objective.
 
-    ``step_size`` replaces all t_i of (2). The residual is the size of the (sub)gradient against that of the losses at
+    Parameters
+    ----------
+    loss : NodeLoss
+        What is minimised at every node.
+    coupling : Coupling
+        φ, what a difference between neighbours costs.
+    lam : float
+        λ.
+    step_size : float, optional
+        Replaces all t_i of (2).
+
+    The residual is the size of the (sub)gradient against that of the losses at
     the start; where φ is a norm it does not vanish, and the number of rounds decides.
 
     >>> from kinfolk import Network, fit, graphs

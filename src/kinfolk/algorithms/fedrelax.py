@@ -1,17 +1,17 @@
 """FedRelax: any model at any node, trained together through predictions on public points.
 
-Jung, Abdurakhmanova, Kuznetsova, SarcheshmehPour: Towards Model-Agnostic Federated Learning over Networks (2025),
+Abdurakhmanova, SarcheshmehPour, Jung: Towards Model-Agnostic Federated Learning over Networks (2025),
 Algorithms 1 and 2; in an earlier form in 2023.
 
     min_h  Σ_i [ L_i(h_i) + λ Σ_j A_ij δ(h_i, h_j) ],                          λ is the paper's α; every edge twice
     L_i(h) = 1/m_i Σ_r L(y_r, h(x_r)),   δ(h_i, h_j) = 1/m' Σ_{x ∈ P_j} D(h_j(x), h_i(x))
 
-    h_i <- argmin_h  L_i(h) + λ Σ_j A_ij δ(h, h_j)        at all nodes at once, h_j as last heard               (1)
+    h_i <- argmin_h  L_i(h) + λ Σ_j A_ij δ(h, h_j)        at all nodes at once, h_j as last received             (1)
 
 D = L is the squared error, or the cross-entropy for classes, unless another discrepancy is given. (1) is a fit to
 weighted rows: own rows count 1 each, a point of P_j with the label that j gave it counts λ A_ij m_i / m'. So any model
 that can weigh its rows will do, and neighbours hear predictions, never parameters or data. With one common set of
-points the labels of a point may be merged into their weighted mean, where the model says that this changes nothing.
+points the labels of a point may be merged into their weighted mean, where the model declares that this changes nothing.
 
 The method finds a fixed point of (1), which is not the minimiser of the sum: each node moves its own model only. With
 linear models and one common set it is the minimiser of GTV minimisation with φ(v) = ½ v'Qv, Q = 2 X'ᵀX' / m'.
@@ -34,7 +34,7 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.algorithms.parametric import ratio
 from kinfolk.checks import AtLeast, InputError, LearningError, listing
-from kinfolk.engine.protocol import Algorithm, Arrays, Inbox, Outbox, PerNode, Sends, Sent, Turn
+from kinfolk.engine.protocol import PREDICTIONS, Algorithm, Arrays, Inbox, Outbox, PerNode, Sends, Sent, Turn
 from kinfolk.local_models.discrepancies import CrossEntropy, Discrepancy, SquaredError
 from kinfolk.local_models.estimators import as_local_model
 from kinfolk.local_models.fitted import FittedModels
@@ -48,11 +48,11 @@ Model = Any  # an estimator, or a LocalModel
 
 
 class State(NamedTuple):
-    """Fitted models, and what they say."""
+    """Fitted models, and their predictions on public points."""
 
     fitted: PerNode  # (nodes,) objects; None: no model yet
-    said: PerNode  # (nodes, points) or (nodes, points, classes); NaN: nothing yet
-    moved: PerNode  # (nodes,) mean squared change of what was said, in the node's last update
+    predicted: PerNode  # (nodes, points) or (nodes, points, classes); NaN: nothing yet
+    moved: PerNode  # (nodes,) mean squared change of the predictions, in the node's last update
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,23 @@ class FedRelax(Algorithm[State]):
 
     Parameters
     ----------
-    model : an estimator for all nodes, a mapping from a node's name to its estimator, or a function from its name.
+    model : estimator, mapping or callable
+        An estimator for all nodes, a mapping from a node's name to its estimator, or a function from its name.
         Anything with scikit-learn's ``fit(X, y, sample_weight)`` and ``predict``, ``LinearModel()``, ...
-    lam : λ. Zero leaves every node alone.
-    start : what neighbours have said before round 1: models fitted ``"local"``-ly, or ``"zero"``.
-    order : nodes update ``"together"``, or by ``"colours"``: in each round those of one colour, all of them once in a
+    lam : float
+        λ. Zero leaves every node alone.
+    start : {"local", "zero"}
+        The predictions of neighbours before round 1: models fitted ``"local"``-ly, or ``"zero"``.
+    order : {"together", "colours"}
+        Nodes update ``"together"``, or by ``"colours"``: in each round those of one colour, all of them once in a
         sweep over the colours (``graph.colours``). Neighbours have different colours, so that this is block-coordinate
         descent, and converges where together can oscillate; a sweep takes as many rounds as there are colours.
-    recall : points on which a node repeats what it said before, for models that forget when refitted (eq 20).
-    weighting : ``"average"`` as in (1); ``"literal"`` weighs every labelled point λ A_ij, as the paper's trees do.
-    discrepancy : D; None for ``SquaredError()``, or ``CrossEntropy()`` if models are classifiers. Also
+    recall : int
+        Points on which a node repeats what it predicted before, for models that forget when refitted (eq 20).
+    weighting : {"average", "literal"}
+        ``"average"`` as in (1); ``"literal"`` weighs every labelled point λ A_ij, as the paper's trees do.
+    discrepancy : Discrepancy, optional
+        D; None for ``SquaredError()``, or ``CrossEntropy()`` if models are classifiers. Also
         ``SquaredProbabilities()``, ``SymmetricCrossEntropy()``, or a ``Discrepancy`` of yours.
 
     >>> from sklearn.tree import DecisionTreeRegressor
@@ -117,7 +124,7 @@ class FedRelax(Algorithm[State]):
         check_one_label(site.data.y, "FedRelax")
 
     def _check_discrepancy(self, kinds: list[LocalModel]) -> None:
-        """Refuse a discrepancy of something else than what models say, or one that a model cannot minimise."""
+        """Refuse a discrepancy that does not fit the predictions, or that a model cannot minimise."""
         discrepancy, classifies = self._discrepancy(kinds), kinds[0].classifies
         if discrepancy.classifies not in (None, classifies):
             expected = "probabilities for classifiers" if classifies else "numbers for regressors"
@@ -139,10 +146,10 @@ class FedRelax(Algorithm[State]):
         classifies = self._kinds_of(problem.names[:1])[0].classifies and problem.classes is not None
         classes = (len(problem.classes),) if classifies and problem.classes is not None else ()
         points = problem.public.points.shape[-2]
-        return Sends(neighbours={"said": Sent("predictions on public points", (points, *classes))})
+        return Sends(neighbours={"predicted": Sent(PREDICTIONS, (points, *classes))})
 
     def remarks(self, problem: Problem) -> list[str]:
-        """Which points were used, whether their labels were merged, and what the models have to say."""
+        """Which points were used, whether their labels were merged, and the remarks of the models."""
         kinds = self._kinds_of(problem.names)
         different = {id(kind): kind for kind in kinds}.values()
         common = problem.public is not None and not problem.public.per_node
@@ -186,15 +193,15 @@ class FedRelax(Algorithm[State]):
     # ------------------------------------------------------------------ the node program
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Fit every node alone, or say zero (all classes alike)."""
+        """Fit every node alone, or predict zero (all classes alike)."""
         kinds = self._kinds(site)
         answers = _answers(site, kinds[0])
         fitted = np.full(site.node_count, None, dtype=object)
         silent = State(fitted, np.full((site.node_count, *answers), np.nan), np.full(site.node_count, np.inf))
         if self.start == "zero":
             alike = 1 / answers[-1] if kinds[0].classifies else 0.0
-            silent = silent._replace(said=np.full_like(silent.said, alike))
-            return silent, Outbox({"said": silent.said})
+            silent = silent._replace(predicted=np.full_like(silent.predicted, alike))
+            return silent, Outbox({"predicted": silent.predicted})
         nobody = np.full((len(site.outside), *answers), np.nan)
         return self._learn(site, silent, nobody, np.arange(site.node_count), turn)
 
@@ -202,42 +209,44 @@ class FedRelax(Algorithm[State]):
         """(1)."""
         on_turn = site.colours == (turn.round - 1) % site.colour_count
         learners = np.flatnonzero(on_turn) if self.order == "colours" else np.arange(site.node_count)
-        return self._learn(site, state, inbox["said"], learners, turn)
+        return self._learn(site, state, inbox["predicted"], learners, turn)
 
-    def _learn(self, site: Site, state: State, heard: Floats, learners: Ints, turn: Turn) -> tuple[State, Outbox]:
+    def _learn(self, site: Site, state: State, received: Floats, learners: Ints, turn: Turn) -> tuple[State, Outbox]:
         """Fit the learners, kind by kind, and let them label their points."""
         kinds = self._kinds(site)
-        sets = self._lessons(site, state, heard, kinds, self._recalled(site, state, kinds, turn), turn)
-        fitted, said, moved = (field.copy() for field in state)
+        sets = self._training_sets(site, state, received, kinds, self._recalled(site, state, kinds, turn), turn)
+        fitted, predicted, moved = (field.copy() for field in state)
         for kind, nodes in _by_kind(kinds, learners):
             models = _objects(kind.fit_nodes(sets(nodes)))
             learnt = np.array([model is not None for model in models])
             taught = nodes[learnt]  # who hears nothing and has no data keeps what it knew
             fitted[taught] = models[learnt]
-            said[taught] = self._label(site, kind, fitted, taught)
-            moved[taught] = _mean_per_node((said[taught] - state.said[taught]) ** 2)
+            predicted[taught] = self._label(site, kind, fitted, taught)
+            moved[taught] = _mean_per_node((predicted[taught] - state.predicted[taught]) ** 2)
         moved[[model is None for model in fitted]] = 0.0
-        return State(fitted, said, np.where(np.isnan(moved), np.inf, moved)), Outbox({"said": said})
+        return State(fitted, predicted, np.where(np.isnan(moved), np.inf, moved)), Outbox({"predicted": predicted})
 
-    def _lessons(
+    def _training_sets(
         self,
         site: Site,
         state: State,
-        heard: Floats,
+        received: Floats,
         kinds: list[LocalModel],
         recalled: list[WeightedRows | None],
         turn: Turn,
     ) -> Callable[[Ints], TrainingSets]:
         """What nodes learn from this round."""
-        sizes, points = np.maximum(site.data.sizes, 1), state.said.shape[1]
+        sizes, points = np.maximum(site.data.sizes, 1), state.predicted.shape[1]
         rate = self.lam * (sizes / points if self.weighting == "average" else np.ones(site.node_count))
-        said, target = np.concatenate([state.said, heard]), self._target(site, kinds)
+        predicted, target = np.concatenate([state.predicted, received]), self._target(site, kinds)
 
         def seed(node: int) -> int:
             return int(turn.rng(site.nodes[node]).integers(2**31))
 
         discrepancy = self._discrepancy(kinds)
-        return lambda nodes: TrainingSets(site, nodes, target, said, rate, state.fitted, seed, recalled, discrepancy)
+        return lambda nodes: TrainingSets(
+            site, nodes, target, predicted, rate, state.fitted, seed, recalled, discrepancy
+        )
 
     def _target(self, site: Site, kinds: list[LocalModel]) -> Floats:
         """The labels of own rows: numbers, or certain probabilities."""
@@ -259,18 +268,18 @@ class FedRelax(Algorithm[State]):
         return nothing
 
     def _label(self, site: Site, kind: LocalModel, fitted: Any, nodes: Ints) -> Floats:
-        """What the fitted models of some nodes say of their public points, checked."""
+        """The predictions of some nodes on their public points, checked."""
         assert site.public is not None
         expected = _answers(site, kind)
         if not len(nodes):
             return np.empty((0, *expected))
         points = [site.public] * len(nodes) if site.public.ndim == 2 else [site.public[i] for i in nodes]
-        words = kind.predict_nodes(list(fitted[nodes]), points, site.classes)
-        if not (isinstance(words, np.ndarray) and words.shape[1:] == expected):
-            for i, said in zip(nodes, words, strict=True):
-                if said.shape != expected:
-                    raise _unusable(site, i, expected, f"shape {said.shape}")
-        labels = np.asarray(words)
+        labels = kind.predict_nodes(list(fitted[nodes]), points, site.classes)
+        if not (isinstance(labels, np.ndarray) and labels.shape[1:] == expected):
+            for i, predicted in zip(nodes, labels, strict=True):
+                if predicted.shape != expected:
+                    raise _unusable(site, i, expected, f"shape {predicted.shape}")
+        labels = np.asarray(labels)
         for i in nodes[~np.isfinite(labels).reshape(len(nodes), -1).all(axis=1)]:
             raise _unusable(site, i, expected, "NaN or infinity")
         return labels
@@ -278,17 +287,17 @@ class FedRelax(Algorithm[State]):
     # ------------------------------------------------------------------ how far it is
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
-        """L_i, λ Σ_j A_ij δ(h_i, h_j), and how far what is said moves."""
+        """L_i, λ Σ_j A_ij δ(h_i, h_j), and how far the predictions move."""
         kinds = self._kinds(site)
         nothing: list[WeightedRows | None] = [None] * site.node_count  # what is recalled is no part of the objective
-        sets = self._lessons(site, state, inbox["said"], kinds, nothing, Turn(0, site.nodes, 0))(site.nodes)
+        sets = self._training_sets(site, state, inbox["predicted"], kinds, nothing, Turn(0, site.nodes, 0))(site.nodes)
         alike = sets.public.ndim == 2 and isinstance(sets.discrepancy, SquaredError)
         apart = _squared_apart(sets) if alike else self._apart_on_their_points(site, state, kinds, sets)
         return {
             "loss": _own_loss(state, kinds, sets),
             "disagreement": self.lam * np.where(_has_model(state), apart, 0.0),
             "moved": state.moved,
-            "size": _mean_per_node(np.nan_to_num(state.said) ** 2),
+            "size": _mean_per_node(np.nan_to_num(state.predicted) ** 2),
         }
 
     def _apart_on_their_points(self, site: Site, state: State, kinds: list[LocalModel], sets: TrainingSets) -> Floats:
@@ -298,19 +307,19 @@ class FedRelax(Algorithm[State]):
             neighbours, weights = sets.teachers(i)
             if len(neighbours):
                 mine = self._on_their_points(site, kinds[i], state, i, neighbours)
-                distances = sets.discrepancy.value(sets.said[neighbours], mine)
+                distances = sets.discrepancy.value(sets.predicted[neighbours], mine)
                 apart[i] = (weights * distances.mean(axis=1)).sum()
         return apart
 
     def _on_their_points(self, site: Site, kind: LocalModel, state: State, i: int, neighbours: Ints) -> Floats:
-        """What node i says of its neighbours' points: (neighbours, points, ...)."""
+        """The predictions of node i on its neighbours' points: (neighbours, points, ...)."""
         assert site.public is not None
         if site.public.ndim == 2:
-            out: Floats = state.said[i][None]
+            out: Floats = state.predicted[i][None]
             return out
         theirs = site.public[neighbours]
-        said = kind.predict_nodes([state.fitted[i]], [theirs.reshape(-1, theirs.shape[2])], site.classes)[0]
-        return said.reshape(*theirs.shape[:2], *said.shape[1:])
+        predicted = kind.predict_nodes([state.fitted[i]], [theirs.reshape(-1, theirs.shape[2])], site.classes)[0]
+        return predicted.reshape(*theirs.shape[:2], *predicted.shape[1:])
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
         """Objective and its two parts; the residual is the change of predictions, relative, in the last updates."""
@@ -328,7 +337,7 @@ class FedRelax(Algorithm[State]):
 
 
 def _answers(site: Site, kind: LocalModel) -> tuple[int, ...]:
-    """The shape of what a node says of its points."""
+    """The shape of the predictions of a node."""
     assert site.public is not None
     points = site.public.shape[-2]
     return (points,) if not kind.classifies or site.classes is None else (points, len(site.classes))
@@ -369,9 +378,9 @@ def _own_loss(state: State, kinds: list[LocalModel], sets: TrainingSets) -> Floa
     site = sets.site
     loss = np.zeros(site.node_count)
     for kind, nodes in _by_kind(kinds, np.flatnonzero(_has_model(state) & (site.data.sizes > 0))):
-        said = kind.predict_nodes(list(state.fitted[nodes]), [site.data[i][0] for i in nodes], site.classes)
+        predicted = kind.predict_nodes(list(state.fitted[nodes]), [site.data[i][0] for i in nodes], site.classes)
         rows = rows_of(site.data.starts, nodes)
-        wrong = sets.discrepancy.loss(sets.target[rows], np.concatenate(said))
+        wrong = sets.discrepancy.loss(sets.target[rows], np.concatenate(predicted))
         loss[nodes] = np.bincount(site.data.owner[rows], wrong, site.node_count)[nodes] / site.data.sizes[nodes]
     return loss
 
@@ -379,8 +388,8 @@ def _own_loss(state: State, kinds: list[LocalModel], sets: TrainingSets) -> Floa
 def _squared_apart(sets: TrainingSets) -> Floats:
     """Σ_j A_ij δ(h_i, h_j) of every own node, for the squared error on common points: an edge is alike at both ends."""
     site = sets.site
-    speak = sets.speaks[site.head] & sets.speaks[site.tail]
-    speak = speak if site.live is None else speak & site.live
+    known = sets.has_predicted[site.head] & sets.has_predicted[site.tail]
+    known = known if site.live is None else known & site.live
     apart = np.zeros(len(site.head))
-    apart[speak] = kernels.squared_distance(sets.said, site.head[speak], site.tail[speak])
-    return site.edge_sum(site.weights * apart / sets.said.shape[1])
+    apart[known] = kernels.squared_distance(sets.predicted, site.head[known], site.tail[known])
+    return site.edge_sum(site.weights * apart / sets.predicted.shape[1])

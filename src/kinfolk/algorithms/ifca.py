@@ -114,10 +114,13 @@ class IFCA(ModelsOrGradients[State, Memory]):
 
     Parameters
     ----------
-    model_count : K, which the method has to be told.
-    initial : where models start: ``Uniform(low, high)``, ``OneOf(values)``, ``Given(centres)`` or, for modules,
+    model_count : int
+        K, which has to be known.
+    initial : Uniform, OneOf, Given or Redrawn
+        Where models start: ``Uniform(low, high)``, ``OneOf(values)``, ``Given(centres)`` or, for modules,
         ``Redrawn()``. What comes out depends on it, so there is no default.
-    starts : number of starts; the one with the smallest total loss wins.
+    starts : int
+        Number of starts; the one with the smallest total loss wins.
 
     >>> from kinfolk import Network, fit, graphs
     >>> x = [[1.0]]

@@ -56,11 +56,16 @@ class PFedMe(ParametricAlgorithm[State], Coordinated[State, Memory]):
 
     Parameters
     ----------
-    loss : L_i. Linear models have an exact prox (1), modules of torch take the steps that ``TorchLoss`` states.
-    lam : λ. A large one holds all models together.
-    local_rounds : R.
-    step_size : t; None takes 1 / λ.
-    mixing : β. Above 1 it goes further than the mean.
+    loss : NodeLoss
+        L_i. Linear models have an exact prox (1), modules of torch take the steps that ``TorchLoss`` states.
+    lam : float
+        λ. A large one holds all models together.
+    local_rounds : int
+        R, the number of local rounds.
+    step_size : float, optional
+        T; None takes 1 / λ.
+    mixing : float
+        β. Above 1 it goes further than the mean.
 
     The residual is the relative change of the common model in a round.
 

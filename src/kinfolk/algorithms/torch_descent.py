@@ -49,12 +49,20 @@ class TorchDescent(Descent[State]):
 
     Parameters
     ----------
-    loss, coupling, lam : the objective.
-    optimiser : the name of a class in ``torch.optim``, such a class, or a ``functools.partial`` of one. It must move
+    loss : NodeLoss
+        What is minimised at every node.
+    coupling : Coupling
+        φ, what a difference between neighbours costs.
+    lam : float
+        λ.
+    optimiser : str, type or partial
+        The name of a class in ``torch.optim``, such a class, or a ``functools.partial`` of one. It must move
         every node by itself: LBFGS, Adafactor and Muon, which mix them, are refused.
-    step_size : torch's ``lr``, for all rounds. Where φ is a norm it decides how near the run comes.
-    options : what else the class takes, such as ``{"betas": (0.9, 0.99)}``. A weight decay (AdamW has one unless it
-        is told not to) changes the objective, and with it the answer.
+    step_size : float
+        Torch's ``lr``, for all rounds. Where φ is a norm it decides how near the run comes.
+    options : mapping
+        What else the class takes, such as ``{"betas": (0.9, 0.99)}``. A weight decay (AdamW has one by
+        default) changes the objective, and with it the answer.
 
     >>> from kinfolk import Network, fit, graphs
     >>> x = [[1.0]]

@@ -16,16 +16,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kinfolk.checks import InputError, printable
-from kinfolk.cli.printing import print_comparison, print_run, shown, summary, tell
+from kinfolk.checks import InputError, comma_list, printable
+from kinfolk.cli.printing import print_comparison, print_exact, print_run, shown
 from kinfolk.datasets import TABLES, named_table
 from kinfolk.tables import Settings, load, read_table
-from kinfolk.tables.comparing import compare
-from kinfolk.tables.families import code_file
-from kinfolk.tables.learning import learn_prepared, prepare
+from kinfolk.tables.journal import Journal
+from kinfolk.tables.learning import compare, learn_prepared
+from kinfolk.tables.own_code import code_file
+from kinfolk.tables.prepared import Prepared, prepare
 from kinfolk.tables.settings import read_toml
-from kinfolk.tables.stages import Prepared
-from kinfolk.tables.storage import FolderJournal, check_free, load_results, save, start_over, unfinished
+from kinfolk.tables.storage import check_free, load_results, results_for_programs, save, start_over, unfinished
 from kinfolk.version import __version__
 
 
@@ -36,7 +36,7 @@ def fit_table(
     out: Path | None,
     force: bool,
     as_json: bool,
-    trusted: tuple[str, ...] = (),
+    trusted: str | None = None,
 ) -> None:
     """Learn from a table, or repeat a run; write its folder, and print what came out."""
     table, edges, given = repeated(table, edges, given, trusted)
@@ -48,29 +48,29 @@ def fit_table(
 
 
 def repeated(
-    table: Path, edges: Path | None, given: dict[str, Any], trusted: tuple[str, ...]
+    table: Path, edges: Path | None, given: dict[str, Any], trusted: str | None
 ) -> tuple[Path, Path | None, dict[str, Any]]:
-    """Where the table is a TOML file, what it says, unless an option says otherwise."""
+    """Where the table is a TOML file, its content, unless an option overrides it."""
     if table.suffix != ".toml":
         for option in ("node", "target"):
             if option not in given:
                 raise typer.BadParameter("a table needs it; only a run.toml does without.", param_hint=f"--{option}")
         return table, edges, given
-    said = read_toml(table)
-    if not isinstance(said.get("table"), str) or not isinstance(said.get("settings"), dict):
-        raise InputError(f"Expected 'table' and [settings] in {table.name!r}, got {', '.join(said) or 'nothing'}.")
-    if not isinstance(said.get("edges", ""), str):
-        raise InputError(f"Expected the name of a file as 'edges' in {table.name!r}, got {said['edges']!r}.")
-    _check_code({**said["settings"], **given}, given, trusted, table.name)
-    places = [table.parent / said[name] if name in said else None for name in ("table", "edges")]
+    read = read_toml(table)
+    if not isinstance(read.get("table"), str) or not isinstance(read.get("settings"), dict):
+        raise InputError(f"Expected 'table' and [settings] in {table.name!r}, got {', '.join(read) or 'nothing'}.")
+    if not isinstance(read.get("edges", ""), str):
+        raise InputError(f"Expected the name of a file as 'edges' in {table.name!r}, got {read['edges']!r}.")
+    _check_code({**read["settings"], **given}, given, trusted, table.name)
+    places = [table.parent / read[name] if name in read else None for name in ("table", "edges")]
     assert places[0] is not None
-    return places[0], edges or places[1], {**said["settings"], **given}
+    return places[0], edges or places[1], {**read["settings"], **given}
 
 
-def _check_code(settings: dict[str, Any], given: dict[str, Any], trusted: tuple[str, ...], where: str) -> None:
+def _check_code(settings: dict[str, Any], given: dict[str, Any], trusted: str | None, where: str) -> None:
     """Refuse to run a file of code that stands in a TOML file, unless the user has named that very file."""
     named = {code_file(given.get(name)) for name in ("model", "method")}
-    named |= {Path(each).resolve() for each in trusted if each.endswith(".py")}
+    named |= {Path(each).resolve() for each in comma_list(trusted or "") if each.endswith(".py")}
     for name in ("model", "method"):
         source = code_file(settings.get(name))
         if source is not None and source not in named:
@@ -81,9 +81,13 @@ def _check_code(settings: dict[str, Any], given: dict[str, Any], trusted: tuple[
 
 
 def _prepared(table: Path, edges: Path | None, given: dict[str, Any]) -> Prepared:
-    settings = Settings.from_toml({name: _absolute(value) for name, value in given.items()})
+    settings = Settings.of({name: _absolute(value) for name, value in given.items()})
     settings.check()
-    return prepare(read_table(table), settings, edges=None if edges is None else read_table(edges))
+    return prepare(read_table(table), settings, edges=_read_edges(edges))
+
+
+def _read_edges(edges: Path | None) -> pandas.DataFrame | None:
+    return None if edges is None else read_table(edges)
 
 
 def _absolute(value: Any) -> Any:
@@ -96,20 +100,20 @@ def _fit(prepared: Prepared, repeat: dict[str, Any], folder: Path, force: bool, 
     work, console = unfinished(folder), Console(stderr=as_json)
     marks = {**repeat, "settings": prepared.settings.to_toml(), "made": _marks(prepared)}
     if start_over(work, marks, force):
-        console.print(shown(f"Going on from {work}."))
+        console.print(shown(f"Resuming from {work}."))
     (work / "run.toml").write_text(tomli_w.dumps(marks), encoding="utf-8")
     try:
-        run = learn_prepared(prepared, journal=FolderJournal(work / "journal"))
+        run = learn_prepared(prepared, journal=Journal(work / "journal"))
         save(run, folder, force=force, repeat=repeat)
     except KeyboardInterrupt:
         where = printable(str(work))
-        print(f"\nStopped. What was done is kept in {where}: the same command goes on from there.", file=sys.stderr)
+        print(f"\nStopped. Finished work is kept in {where}: the same command resumes from there.", file=sys.stderr)
         raise typer.Exit(130) from None
     except InputError:
         shutil.rmtree(work, ignore_errors=True)
         raise
     if as_json:
-        print(json.dumps({**summary(run), "folder": str(folder)}))
+        print(json.dumps({**results_for_programs(run), "folder": str(folder)}))
         return
     print_run(run, console)
     console.print()
@@ -117,36 +121,36 @@ def _fit(prepared: Prepared, repeat: dict[str, Any], folder: Path, force: bool, 
 
 
 def _marks(prepared: Prepared) -> dict[str, str]:
-    """What must not have changed for an unfinished run to go on."""
+    """What must not have changed for an unfinished run to resume."""
     sources = [code_file(place) for place in (prepared.settings.model, prepared.settings.method)]
     codes = [hashlib.sha256(source.read_bytes()).hexdigest() for source in sources if source is not None]
     return {
         "kinfolk": __version__,
         "fingerprint": prepared.fingerprint,
-        "edges": prepared.kinship_mark,
+        "edges": prepared.edges_fingerprint,
         "sources": " ".join(codes),
     }
 
 
 def predict_table(
-    folder: Path, table: Path, out: Path | None, which: str, unknown: str, edges: Path | None, trusted: tuple[str, ...]
+    folder: Path, table: Path, out: Path | None, role: str, unknown: str, edges: Path | None, trusted: str | None
 ) -> None:
     """Print predictions as CSV, or write them to a file."""
-    run, rows = load(folder, trusted=trusted), read_table(table)
-    options: dict[str, Any] = {"unknown": unknown, "which": which}
-    options["edges"] = None if edges is None else read_table(edges)
+    run, rows = load(folder, trusted=comma_list(trusted or "")), read_table(table)
+    options: dict[str, Any] = {"unknown": unknown, "role": role}
+    options["edges"] = _read_edges(edges)
     predicted = run.predict(rows, **options)
-    said = rows[[run.columns.node]].assign(**{f"predicted {run.columns.target}": predicted})
+    written = rows[[run.columns.node]].assign(**{f"predicted {run.columns.target}": predicted})
     if run.target.classes:
         chances = run.predict_proba(rows, **options)
-        said = said.join(chances.rename(columns=lambda label: f"probability of {label}"))
-    write_table(said, out)
+        written = written.join(chances.rename(columns=lambda label: f"probability of {label}"))
+    write_table(written, out)
 
 
 def write_table(table: pandas.DataFrame, out: Path | None) -> None:
-    """A table as CSV on standard output, or as a file whose ending says what kind."""
+    """A table as CSV on standard output, or as a file whose suffix gives the format."""
     if out is None:
-        tell(table.to_csv(index=False).removesuffix("\n"))
+        print_exact(table.to_csv(index=False).removesuffix("\n"))
         return
     partial = out.with_name(f".{out.name}")
     try:
@@ -160,36 +164,29 @@ def write_table(table: pandas.DataFrame, out: Path | None) -> None:
         raise InputError(
             f"Expected a file that can be written, cannot write {str(out)!r}: {error.strerror}."
         ) from error
-    tell(str(out))
+    print_exact(str(out))
 
 
-def write_report(folder: Path, out: Path | None, trusted: tuple[str, ...]) -> None:
+def write_report(folder: Path, out: Path | None, trusted: str | None) -> None:
     """Write the page of a run again."""
-    tell(str(load(folder, trusted=trusted).report(out or folder / "report.html")))
+    print_exact(str(load(folder, trusted=comma_list(trusted or "")).report(out or folder / "report.html")))
 
 
 def show_run(folder: Path, as_json: bool) -> None:
     """Print what came out of a run; its models are not needed."""
     run = load_results(folder)
     if as_json:
-        print(json.dumps({**summary(run), "folder": str(folder)}))
+        print(json.dumps({**results_for_programs(run), "folder": str(folder)}))
     else:
         print_run(run, Console())
 
 
 def compare_methods(
-    table: Path,
-    edges: Path | None,
-    given: dict[str, Any],
-    methods: tuple[str, ...],
-    as_json: bool,
-    trusted: tuple[str, ...],
+    table: Path, edges: Path | None, given: dict[str, Any], methods: str, as_json: bool, trusted: str | None
 ) -> None:
     """Print several methods on the same rows."""
     table, edges, given = repeated(table, edges, {**given, "method": "auto"}, trusted)
-    found = compare(
-        read_table(table), methods, Settings.from_toml(given), edges=None if edges is None else read_table(edges)
-    )
+    found = compare(read_table(table), comma_list(methods), Settings.of(given), edges=_read_edges(edges))
     if as_json:
         print(found.reset_index().to_json(orient="records"))
     else:
@@ -202,11 +199,11 @@ def list_data() -> None:
     for name, loader in TABLES.items():
         table.add_row(name, (loader.__doc__ or "").strip())
     Console().print(table)
-    print("\nkinfolk data NAME writes the table, and prints the command that suits it.")
+    print("\nkinfolk data NAME writes the table, and prints the command that fits it.")
 
 
 def write_data(name: str, out: Path | None, folder: Path | None) -> tuple[Path, Path | None, dict[str, str]]:
-    """Write a data set as a table, and its edges where it has some; print and give back what suits it."""
+    """Write a data set as a table, and its edges where it has some; print and return the options that fit it."""
     known = named_table(name, folder)
     path, beside = out or Path(f"{name}.csv"), None
     write_table(known.frame, path)
@@ -217,7 +214,7 @@ def write_data(name: str, out: Path | None, folder: Path | None) -> tuple[Path, 
         words += ["--edges", str(beside)]
     for option, value in known.options.items():
         words += [f"--{option}", value]
-    tell(shlex.join(words))
+    print_exact(shlex.join(words))
     return path, beside, known.options
 
 
@@ -229,9 +226,5 @@ def demonstrate(name: str, out: Path, folder: Path | None, seed: int) -> None:
     except OSError as error:
         raise InputError(f"Expected a folder for the run, cannot make {str(out)!r}: {error.strerror}.") from error
     table, edges, options = write_data(name, out / f"{name}.csv", folder)
-    given: dict[str, Any] = {**options, "seed": seed}
-    for option in ("features", "categorical"):
-        if option in given:
-            given[option] = given[option].split(",")
     print()
-    fit_table(table, edges, given, out / name, True, False)
+    fit_table(table, edges, {**options, "seed": seed}, out / name, True, False)

@@ -2,75 +2,84 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 Table = Annotated[Path, typer.Argument(help="A table (CSV, Parquet, JSON lines), or a run.toml to repeat.")]
-Node = Annotated[str | None, typer.Option(help="Column that says whose a row is.")]
-Target = Annotated[str | None, typer.Option(help="Column to predict.")]
-Features = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to predict from. [default: all others]")]
-Categorical = Annotated[str | None, typer.Option(metavar="A,B", help="Columns of numbers that name categories.")]
-Coords = Annotated[str | None, typer.Option(metavar="LAT,LON", help="Columns with the places of nodes.")]
 Edges = Annotated[Path | None, typer.Option(help="A table of pairs of nodes, and perhaps weights.")]
-GraphKind = Annotated[
-    str | None, typer.Option("--graph", help="auto, coordinates, similarity or complete. [default: auto]")
-]
-Neighbours = Annotated[int | None, typer.Option(help="How many neighbours a node chooses. [default: 5]")]
-Model = Annotated[
-    str | None, typer.Option(help="ridge, linear, tree, forest, boosting or file.py:Name. [default: ridge]")
-]
-Method = Annotated[
-    str | None, typer.Option(help="auto, gtvmin, gtvmin-smooth, fedrelax, ifca or file.py:Name. [default: auto]")
-]
-Lam = Annotated[str | None, typer.Option(help="λ: auto (cross-validation) or a number. [default: auto]")]
-Test = Annotated[str | None, typer.Option(help="Share of rows held out, or a column that marks them. [default: 0.2]")]
-Time = Annotated[str | None, typer.Option(help="Column of dates or numbers: the last rows are held out.")]
-Task = Annotated[str | None, typer.Option(help="auto, regression or classification. [default: auto]")]
-Folds = Annotated[int | None, typer.Option(help="Parts for cross-validation. [default: 3]")]
-Seed = Annotated[int | None, typer.Option(help="Seed of all that is drawn. [default: 0]")]
 Json = Annotated[bool, typer.Option("--json", help="Print leaderboard and judgement for programs.")]
 Trust = Annotated[
     str | None,
     typer.Option(metavar="A,B", help="Types of models to load, such as mine.Ridge, or files to run, such as mine.py."),
 ]
+SETTINGS = {  # those of ``kinfolk.tables.Settings``: the type, what it takes, and what it is
+    "node": (str, None, "Column with the node each row belongs to."),
+    "target": (str, None, "Column to predict."),
+    "features": (str, "A,B", "Columns to predict from. [default: all others]"),
+    "categorical": (str, "A,B", "Columns of numbers that name categories."),
+    "coords": (str, "LAT,LON", "Columns with the positions of nodes."),
+    "graph": (str, None, "auto, coordinates, similarity or complete. [default: auto]"),
+    "neighbours": (int, None, "How many neighbours a node chooses. [default: 5]"),
+    "model": (str, None, "ridge, linear, tree, forest, boosting or file.py:Name. [default: ridge]"),
+    "method": (str, None, "auto, gtvmin, gtvmin-smooth, fedrelax, ifca or file.py:Name. [default: auto]"),
+    "lam": (str, None, "λ: auto (cross-validation) or a number. [default: auto]"),
+    "test": (str, None, "Share of rows held out, or a column that marks them. [default: 0.2]"),
+    "time": (str, None, "Column of dates or numbers: the last rows are held out."),
+    "task": (str, None, "auto, regression or classification. [default: auto]"),
+    "folds": (int, None, "Parts for cross-validation. [default: 3]"),
+    "seed": (int, None, "Seed of all random draws. [default: 0]"),
+}
 
 
-@contextmanager
-def one_sentence() -> Iterator[None]:
-    """Bad input becomes one sentence on standard error and exit code 1."""
-    from kinfolk.checks import InputError, printable
+def one_sentence(command: Callable[..., None]) -> Callable[..., None]:
+    """A command for which bad input becomes one sentence on standard error and exit code 1."""
 
+    @wraps(command)
+    def run(*words: Any, **options: Any) -> None:
+        from kinfolk.checks import InputError, printable
+
+        try:
+            command(*words, **options)
+        except InputError as error:
+            print(f"kinfolk: {printable(str(error))}", file=sys.stderr)
+            raise typer.Exit(1) from None
+
+    return run
+
+
+def with_settings(*left_out: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command with options for the settings; it gets those that the user chose as ``given``."""
+    options = {name: option for name, option in SETTINGS.items() if name not in left_out}
+
+    def extended(command: Callable[..., None]) -> Callable[..., None]:
+        def run(**words: Any) -> None:
+            chosen = {name: _typed(name, words.pop(name)) for name in options}
+            command(given={name: value for name, value in chosen.items() if value is not None}, **words)
+
+        own = inspect.signature(command, eval_str=True).parameters
+        table, *others = (each.replace(kind=each.KEYWORD_ONLY) for name, each in own.items() if name != "given")
+        settings = [
+            table.replace(
+                name=name, default=None, annotation=Annotated[kind | None, typer.Option(metavar=m, help=text)]
+            )
+            for name, (kind, m, text) in options.items()
+        ]
+        run.__signature__ = inspect.Signature([table, *settings, *others])  # type: ignore[attr-defined]
+        run.__name__, run.__doc__, run.__annotations__ = command.__name__, command.__doc__, {}
+        return run
+
+    return extended
+
+
+def _typed(name: str, value: Any) -> Any:
+    """λ and the share of test rows as numbers, where they are."""
     try:
-        yield
-    except InputError as error:
-        print(f"kinfolk: {printable(str(error))}", file=sys.stderr)
-        raise typer.Exit(1) from None
-
-
-def listed(text: str | None) -> tuple[str, ...] | None:
-    """``a,b`` as two names."""
-    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def number_or_word(text: str | None) -> Any:
-    """A number if it is one, else the word itself."""
-    if text is None:
-        return None
-    try:
-        return float(text)
+        return float(value) if name in ("lam", "test") and value is not None else value
     except ValueError:
-        return text
-
-
-def chosen(**given: Any) -> dict[str, Any]:
-    """The settings that were given, each in its type."""
-    for name in ("features", "categorical", "coords"):
-        given[name] = listed(given[name])
-    for name in ("lam", "test"):
-        given[name] = number_or_word(given[name])
-    return {name: value for name, value in given.items() if value is not None}
+        return value

@@ -35,8 +35,11 @@ class Dataset:
 def load_us_counties() -> Dataset:
     """3,107 US counties in the presidential election of 1980: log turnout on log college, home ownership, income.
 
-    One data point per county, and the graph of counties that touch. Columns ``lat`` and ``lon`` are for maps.
+    One data point per county, and the graph of counties that touch. Columns ``lat`` and ``lon`` are for maps; the index
+    of the table has FIPS codes.
 
+    >>> load_us_counties().frame["county"]["36059"]
+    'Nassau County, NY'
     >>> load_us_counties().network()
     Network(3,107 nodes, 9,063 edges, 3,107 samples, 3 features)
     """
@@ -44,13 +47,16 @@ def load_us_counties() -> Dataset:
     with resources.as_file(folder) as path:
         raw = pandas.read_csv(path / "counties.csv.gz", dtype={"FIPS": str})
         edges = pandas.read_csv(path / "edges.csv.gz")
+        names = pandas.read_csv(path / "names.csv.gz", dtype=str).set_index("FIPS").loc[raw["FIPS"]]
     columns = {"log_turnout": "pc_turnout", "log_college": "pc_college"}
     columns |= {"log_homeownership": "pc_homeownership", "log_income": "pc_income"}
-    frame = pandas.DataFrame({"county": raw["FIPS"]} | {new: np.log(raw[old]) for new, old in columns.items()})
+    county = (names["county"] + ", " + names["state"]).to_numpy()
+    frame = pandas.DataFrame({"county": county} | {new: np.log(raw[old]) for new, old in columns.items()})
     frame[["lat", "lon"]] = raw[["lat", "lon"]]
+    frame.index = pandas.Index(raw["FIPS"], name="fips")
     return Dataset(
         title="US counties in the presidential election of 1980",
-        source="Pace and Barry 1997, R package spData, CC0 1.0",
+        source="Pace and Barry 1997, R package spData, CC0 1.0; names: US Census Bureau, public domain",
         frame=frame,
         graph=Graph(len(frame), edges[["i", "j"]].to_numpy(), names=frame["county"].tolist()),
         node="county",

@@ -1,4 +1,4 @@
-"""What an author of an algorithm can get wrong, found in its first rounds and said in a sentence."""
+"""What an author of an algorithm can get wrong, found in its first rounds and reported in a sentence."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Stored:
         return self.header.get("stopped") is not None
 
     def check(self, problem: Problem, specs: dict[str, Spec]) -> None:
-        """Refuse to go on with another network, algorithm or rule; say what differs."""
+        """Refuse to resume with another network, algorithm or rule; name what differs."""
         with damage_noticed(self.path):
             self._check(fingerprints(problem), specs)
 

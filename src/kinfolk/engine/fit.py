@@ -24,7 +24,13 @@ from kinfolk.typing import Bools
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Stop when the residual of the algorithm is at most ``residual``."""
+    """Stop when the residual of the algorithm is small.
+
+    Parameters
+    ----------
+    residual : float
+        The largest residual to stop at.
+    """
 
     residual: Annotated[float, AtLeast(0)] = 1e-6
 
@@ -64,8 +70,8 @@ def fit(
     rounds : int
         At most this many; none is legal.
     stop : callable or None
-        Looks at each new row of the history and says why to stop, or None; None never stops early. With a stop rule, an
-        algorithm that can finish by itself may do so instead of a round, if that lowers the residual.
+        Looks at each new row of the history and returns why to stop, or None; None never stops early. With a stop
+        rule, an algorithm that can finish by itself may do so instead of a round, if that lowers the residual.
     engine : Engine
         Where the sites run.
     participation : float or callable

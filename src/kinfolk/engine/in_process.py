@@ -25,8 +25,8 @@ class InProcess:
     sites : int
         Number of sites; one site holds all nodes and is the fastest, more of them show what a federation does.
     lost : float
-        Share of messages between neighbours that get lost, to see what an unreliable network does. An edge is heard by
-        both ends or by neither: a lost message silences its edge for the round.
+        Share of messages between neighbours that get lost, to see what an unreliable network does. Both
+        ends of an edge receive or neither does: a lost message stops its edge for the round.
     """
 
     sites: Annotated[int, AtLeast(1)] = 1

@@ -32,21 +32,23 @@ def what_leaves(algorithm: Algorithm[Any], problem: Problem) -> pandas.DataFrame
             to name    content  numbers  bytes
     neighbours    w parameters        3     24
     """
-    sends = algorithm.sends(problem)
-    if sends is None:
+    rows = declared(algorithm, problem)
+    if rows is None:
         raise InputError(
             f"Expected an algorithm that declares what leaves a node, got {type(algorithm).__name__}, which does not: "
             "give it a method sends()."
         )
-    rows = [
-        {
-            "to": to,
-            "name": name,
-            "content": sent.content,
-            "numbers": sent.largest_bytes // sent.itemsize,
-            "bytes": sent.largest_bytes,
-        }
-        for to, declared in (("neighbours", sends.neighbours), ("coordinator", sends.coordinator))
-        for name, sent in declared.items()
-    ]
     return pandas.DataFrame(rows, columns=["to", "name", "content", "numbers", "bytes"])
+
+
+def declared(algorithm: Algorithm[Any], problem: Problem) -> tuple[dict[str, Any], ...] | None:
+    """The rows of ``what_leaves`` as plain data; None if the algorithm does not declare what leaves a node."""
+    sends = algorithm.sends(problem)
+    if sends is None:
+        return None
+    return tuple(
+        {"to": to, "name": name, "content": sent.content, "numbers": sent.largest_bytes // sent.itemsize}
+        | {"bytes": sent.largest_bytes}
+        for to, arrays in (("neighbours", sends.neighbours), ("coordinator", sends.coordinator))
+        for name, sent in arrays.items()
+    )

@@ -219,7 +219,7 @@ class Loop:
 
 
 def _candidates(problem: Problem, algorithm: Algorithm[Any]) -> Ints:
-    """Among whom a share is drawn: without data a node has nothing to tell a coordinator, but something to relay."""
+    """Among whom a share is drawn: without data a node has nothing to send to a coordinator, but something to relay."""
     everybody = algorithm.learns_along_edges(problem)
     return np.arange(problem.graph.node_count) if everybody else np.flatnonzero(problem.has_data)
 

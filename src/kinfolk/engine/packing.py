@@ -1,7 +1,7 @@
 """Packing: a state as plain data and arrays, and back. Nothing that is packed can name code that runs.
 
 Records (NamedTuples and the like) are packed by their short name and their fields. When unpacked, a name is looked up
-among the records of the algorithm at hand and a fixed list; nothing is imported or called because a file says so.
+among the records of the algorithm at hand and a fixed list; nothing is imported or called because a file asks for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The contract: what an algorithm is, what an engine is, and what travels between them.
 
 An algorithm keeps a state, receives what the neighbours (or the coordinator) sent, computes, and sends something. It is
-written once, for a site, and runs anywhere. The state is a NamedTuple whose fields say which axis they have, so that
-participation, re-partition and checkpoints are generic::
+written once, for a site, and runs anywhere. The state is a NamedTuple whose fields declare which axis they have, so
+that participation, re-partition and checkpoints are generic::
 
     class State(NamedTuple):
         w: PerNode          # (nodes, features)
@@ -32,6 +32,7 @@ PerEdge = Annotated[Any, "edge"]
 
 Arrays = Mapping[str, Any]  # name -> array
 SiteId = int
+PREDICTIONS = "predictions on public points"  # the content of what is sent, where these are compared
 
 
 # ---------------------------------------------------------------------- what an algorithm sees and sends
@@ -81,7 +82,7 @@ class Outbox:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the coordinator answers: arrays for everybody, and arrays with one row per speaker of the round."""
+    """What the coordinator answers: arrays for everybody, and arrays with one row per sender of the round."""
 
     to_all: Arrays = field(default_factory=dict)
     to_each: Arrays = field(default_factory=dict)
@@ -127,7 +128,7 @@ class Models(Protocol):
 class Sent:
     """One array that leaves a node: what it is, and the largest shape and the type of a node's part of it."""
 
-    content: str  # in the field's nouns: "parameters", "gradient", "predictions on public points"
+    content: str  # in the field's nouns: "parameters", "gradient", or ``PREDICTIONS``
     shape: tuple[int, ...] = ()
     dtype: str = "float64"
 
@@ -179,7 +180,7 @@ class Algorithm(ABC, Generic[S]):
 
     @abstractmethod
     def measure(self, site: Site, state: S, inbox: Inbox) -> Arrays:
-        """Scalars per own node whose sums over the network say how far the run is."""
+        """Scalars per own node whose sums over the network show how far the run is."""
 
     @abstractmethod
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
@@ -280,7 +281,7 @@ class Coordinated(Algorithm[S], Generic[S, M]):
 
     @abstractmethod
     def combine(self, memory: M, outbox: Arrays, turn: Turn) -> tuple[M, Reply]:
-        """Read what this round's speakers (``turn.active``, one row each) sent, and answer."""
+        """Read what this round's senders (``turn.active``, one row each) sent, and answer."""
 
 
 def _shapes(algorithm: Algorithm[Any], problem: Problem) -> dict[str, Any]:
@@ -335,8 +336,8 @@ class Messages(NamedTuple):
     """What a site answers. Arrays only."""
 
     neighbours: Mapping[SiteId, Arrays]  # for every other site: rows of the own nodes that have an edge to it
-    coordinator: Arrays  # one row per speaker
-    speakers: Ints  # numbers of the nodes that spoke
+    coordinator: Arrays  # one row per sender
+    senders: Ints  # numbers of the nodes that sent it
     scalars: Arrays  # what was measured, one number per own node
     row_bytes: int  # what a node sends to a neighbour
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pandas
 
 from kinfolk.checks import InputError, as_floats, listing
 from kinfolk.engine.protocol import Snapshot
+from kinfolk.engine.saved_run import Account, save_run
 from kinfolk.network.network import Network
 from kinfolk.network.problem import Problem
 from kinfolk.typing import Floats, Ints
@@ -38,7 +40,7 @@ class Position:
 
 @dataclass
 class Run:
-    """A finished run: the models of all nodes, how it went, and how good the answer is.
+    """A finished run, as ``fit`` returns it: the models of all nodes, how it went, and how good the answer is.
 
     A run over a ``Problem`` has no models, no state and no certificate here: they stay with the rows, at the sites.
     """
@@ -109,6 +111,29 @@ class Run:
         """How far the answer is from the best one, with a proof; None where the algorithm has no such notion."""
         site = self._here("the sharp certificate").site
         return self.algorithm.certify(site, self.state, self.snapshot.inbox(site.nodes))
+
+    @cached_property
+    def account(self) -> Account:
+        """What is known of this run without its rows, as plain data."""
+        return Account.of(self)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the models, the history and the account into a new folder; no rows, and nothing that is unpickled.
+
+        Parameters
+        ----------
+        folder : str or Path
+            A folder that does not exist yet.
+
+        Returns
+        -------
+        Path
+            The folder.
+        """
+        if Path(folder).exists():
+            raise InputError(f"Expected a new folder for the run, {str(folder)!r} exists: choose another name.")
+        save_run(self, Path(folder))
+        return Path(folder)
 
     def predict(self, X: Any, node: Iterable[Hashable]) -> Any:
         """Predict every row of ``X`` with the model of its node, given by name.

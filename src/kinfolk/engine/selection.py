@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ import pandas
 from kinfolk.checks import AtLeast, InputError, check_value
 from kinfolk.engine.fit import Tolerance, fit
 from kinfolk.engine.run import Run
+from kinfolk.network.folds import node_folds, row_folds
 from kinfolk.network.network import Network
 from kinfolk.progress import progress_bar
 from kinfolk.typing import Bools
@@ -44,6 +46,37 @@ def _ahead(algorithm: Any, runs: list[Run]) -> Run | None:
         return None
     past = [(run.algorithm.lam, run.state) for run in runs]
     return runs[-1].with_state(algorithm.extrapolate(runs[-1].network.site, past))
+
+
+def cross_validate(
+    parts: Sequence[Network],
+    runs: Callable[[Network], Iterable[Run]],
+    score: Callable[[int, Run], Any],
+    cached: Callable[[int, Callable[[], Any]], Any] = lambda part, make: make(),
+) -> list[Any]:
+    """Score every run on what its part of the data leaves out: the one loop behind every choice of λ.
+
+    Parameters
+    ----------
+    parts : sequence of Network
+        What is learnt from, part after part.
+    runs : callable
+        From a network to the runs that are compared, such as those along a path of λ.
+    score : callable
+        From the number of a part and a run to its error on what was held out: a number, or an array over rows.
+    cached : callable
+        From the number of a part and a function that makes its scores to these scores; it may keep them.
+
+    Returns
+    -------
+    list of array
+        For each part the scores of the runs, shape (runs, ...).
+    """
+
+    def scores(part: int) -> Any:
+        return np.array([score(part, run) for run in runs(parts[part])])
+
+    return [cached(part, partial(scores, part)) for part in range(len(parts))]
 
 
 @dataclass(frozen=True)
@@ -80,13 +113,16 @@ def select_lam(
     _check(algorithm, lams)
     check_value("folds", "select_lam", folds, Annotated[int, AtLeast(2)])
     check_value("over", "select_lam", over, Literal["nodes", "samples"])
-    errors = np.empty((len(lams), folds))
     options: dict[str, Any] = {"rounds": rounds, "stop": Tolerance(accuracy), "measure_every": 20, "progress": False}
-    with progress_bar("choosing λ", errors.size) as bar:
-        for f, held_out in enumerate(_folds(network, over, folds, seed)):
-            for k, (_, run) in enumerate(path(network.hold_out(held_out), algorithm, lams, **options)):
-                errors[-1 - k, f] = run.error()
-                bar.update(f * len(lams) + k + 1, f"residual {run.history['residual'].iloc[-1]:.1e}")
+    parts = [network.hold_out(rows) for rows in _held_out(network, over, folds, seed)]
+    with progress_bar("choosing λ", len(lams) * folds) as bar:
+
+        def error(part: int, run: Run) -> float:
+            bar.advance(1, f"residual {run.history['residual'].iloc[-1]:.1e}")
+            return run.error()
+
+        found = cross_validate(parts, lambda part: (run for _, run in path(part, algorithm, lams, **options)), error)
+    errors = np.stack(found, axis=1)[::-1]  # (λ, folds), the largest first
     if np.isnan(errors).all():
         raise InputError("Expected held-out nodes with neighbours that have data, got none: is the graph edgeless?")
     table = pandas.DataFrame(
@@ -103,24 +139,10 @@ def _check(algorithm: Any, lams: Sequence[float]) -> None:
         raise InputError(f"Expected an algorithm with a λ, got {type(algorithm).__name__}.")
 
 
-def _folds(network: Network, over: str, folds: int, seed: int) -> Iterator[Bools]:
+def _held_out(network: Network, over: str, count: int, seed: int) -> list[Bools]:
     """Which rows are held out, part after part."""
-    data, rng = network.data, np.random.default_rng(seed)
-    owner, sizes = data.owner, data.sizes
-    if over == "nodes":
-        holders = rng.permutation(np.flatnonzero(sizes > 0))
-        if folds > len(holders):
-            raise InputError(f"Expected at most as many folds as nodes with data ({len(holders)}), got {folds}.")
-        part = np.empty(data.node_count, dtype=np.int64)
-        part[holders] = np.arange(len(holders)) % folds
-        rows = part[owner]
-    else:
-        if sizes.max() < 2:
-            raise InputError("Expected a node with two samples at least to hold some out, got none: use over='nodes'.")
-        # Samples in random order within their node, dealt out in turn; where a node starts is random, too.
-        order = np.lexsort((rng.random(len(owner)), owner))
-        turn = np.arange(len(owner)) - data.starts[owner] + rng.integers(0, folds, data.node_count)[owner]
-        rows = np.empty(len(owner), dtype=np.int64)
-        rows[order] = turn % folds
-    for fold in range(folds):
-        yield rows == fold
+    data = network.data
+    if over == "samples" and data.sizes.max() < 2:
+        raise InputError("Expected a node with two samples at least to hold some out, got none: use over='nodes'.")
+    fold = node_folds(data, count, seed) if over == "nodes" else row_folds(data.owner, count, seed)
+    return [fold == part for part in range(count)]

@@ -1,4 +1,4 @@
-"""Session: a run in progress. It routes messages, lets the coordinator speak, and counts bytes; it holds no rows."""
+"""Session: a run in progress. It routes messages, lets the coordinator reply, and counts bytes; it holds no rows."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Session:
         self.row_bytes = 0
         self.whole = True  # whether the sites are between two rounds
         self._old_rows: list[tuple[str, Ints, Any]] = []  # of ``to_each``, before this round
-        self._mask: Bools | None = None  # the edges that carry in this round, as the user says
+        self._mask: Bools | None = None  # the edges that carry in this round, as the user chose
 
     # ------------------------------------------------------------------ rounds
 
@@ -98,15 +98,15 @@ class Session:
         away: set[SiteId] = set()
         while True:
             try:
-                silent = self._round(turn, away)
+                missing = self._round(turn, away)
             except LearningError:
                 self._back(before)
                 raise
-            if not silent:
+            if not missing:
                 self.carrier.settle(keep=True)
                 return
             self._back(before)
-            away |= silent
+            away |= missing
             if away.issuperset(self.home[turn.active].tolist()):
                 raise LearningError(f"no site answered in round {turn.round:,}")
 
@@ -117,12 +117,12 @@ class Session:
             here = Turn(turn.round, active, turn.seed, exchange)
             requests = self._requests(here)
             answers = self.carrier.exchange(requests)
-            silent = {site for site, answer in answers.items() if isinstance(answer, Missing)}
-            if silent:
-                return silent
-            spoken = {site: answer for site, answer in answers.items() if isinstance(answer, Messages)}
-            self._deliver(spoken)
-            self._coordinate(spoken, here)
+            missing = {site for site, answer in answers.items() if isinstance(answer, Missing)}
+            if missing:
+                return missing
+            messages = {site: answer for site, answer in answers.items() if isinstance(answer, Messages)}
+            self._deliver(messages)
+            self._coordinate(messages, here)
         return set()
 
     def _back(self, before: Any) -> None:
@@ -218,23 +218,23 @@ class Session:
 
     def _coordinate(self, answers: Mapping[SiteId, Messages], turn: Turn) -> None:
         """Let the coordinator read what was sent to it, and answer."""
-        spoken = [answer for answer in answers.values() if answer.coordinator]
-        if not spoken or not isinstance(self.algorithm, Coordinated):
+        messages = [answer for answer in answers.values() if answer.coordinator]
+        if not messages or not isinstance(self.algorithm, Coordinated):
             return
-        speakers = np.concatenate([answer.speakers for answer in spoken])
-        order = np.argsort(speakers)
-        words = {
-            name: np.concatenate([answer.coordinator[name] for answer in spoken])[order]
-            for name in spoken[0].coordinator
+        senders = np.concatenate([answer.senders for answer in messages])
+        order = np.argsort(senders)
+        sent = {
+            name: np.concatenate([answer.coordinator[name] for answer in messages])[order]
+            for name in messages[0].coordinator
         }
-        self.memory, reply = self.algorithm.combine(self.memory, words, replace(turn, active=speakers[order]))
+        self.memory, reply = self.algorithm.combine(self.memory, sent, replace(turn, active=senders[order]))
         self.to_all = reply.to_all
         for name, rows in reply.to_each.items():
             if name not in self.to_each:
                 self.to_each[name] = np.zeros((self.problem.graph.node_count, *rows.shape[1:]), dtype=rows.dtype)
-            self._old_rows.append((name, speakers[order], self.to_each[name][speakers[order]]))
-            self.to_each[name][speakers[order]] = rows
-        self._count_coordinator(words, reply, len(speakers))
+            self._old_rows.append((name, senders[order], self.to_each[name][senders[order]]))
+            self.to_each[name][senders[order]] = rows
+        self._count_coordinator(sent, reply, len(senders))
 
     # ------------------------------------------------------------------ counting bytes, as if every node were a site
 
@@ -242,9 +242,9 @@ class Session:
         edges = self.problem.graph.edge_count if carries is None else int(carries.sum())
         self.bytes_sent += 2 * edges * self.row_bytes
 
-    def _count_coordinator(self, words: Arrays, reply: Reply, speakers: int) -> None:
+    def _count_coordinator(self, sent: Arrays, reply: Reply, senders: int) -> None:
         broadcast = sum(np.asarray(values).nbytes for values in reply.to_all.values())
-        self.bytes_sent += speakers * (_row_bytes(words) + _row_bytes(reply.to_each) + broadcast)
+        self.bytes_sent += senders * (_row_bytes(sent) + _row_bytes(reply.to_each) + broadcast)
 
     # ------------------------------------------------------------------ snapshots, where states may be collected
 

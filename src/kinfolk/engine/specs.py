@@ -139,7 +139,7 @@ def _content(value: Any, above: tuple[int, ...]) -> Iterator[Any]:
     elif hasattr(value, "state_dict") and hasattr(value, "named_parameters"):  # a module of torch
         yield re.sub(r"0x[0-9a-f]+", "", repr(value))
         for name, tensor in value.state_dict().items():
-            lazy = type(tensor).__name__.startswith("Uninitialized")  # its repr tells what there is
+            lazy = type(tensor).__name__.startswith("Uninitialized")  # its repr has what there is
             whole = tensor if lazy or "bfloat16" not in str(tensor.dtype) else tensor.float()  # NumPy knows no such
             yield from (name,) if lazy else (name, whole.detach().cpu().numpy())
     elif hasattr(value, "get_params"):  # an estimator of scikit-learn

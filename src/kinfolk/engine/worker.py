@@ -276,14 +276,14 @@ class SiteWorker:
         slices = [(home, slice(ends[k], ends[k + 1])) for k, home in enumerate(self._routes)]
         return np.concatenate([np.empty(0, dtype=np.int64), *self._routes.values()]), slices
 
-    def _messages(self, outbox: Outbox, speakers: Ints) -> Messages:
+    def _messages(self, outbox: Outbox, senders: Ints) -> Messages:
         neighbours: dict[SiteId, Arrays] = {}
         if len(self.homes):
             rows, slices = self._all_routes
             gathered = {name: values[rows] for name, values in self.sent.items()}
             neighbours = {home: {name: values[part] for name, values in gathered.items()} for home, part in slices}
         row_bytes = sum(values[:1].nbytes for values in self.sent.values())
-        return Messages(neighbours, outbox.coordinator, speakers, {}, row_bytes)
+        return Messages(neighbours, outbox.coordinator, senders, {}, row_bytes)
 
 
 def _among(nodes: Ints, active: Ints) -> Bools:

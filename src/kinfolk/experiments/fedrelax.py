@@ -21,8 +21,9 @@ import pandas
 import scipy.linalg
 from sklearn.tree import DecisionTreeRegressor
 
-from kinfolk.algorithms import IFCA, Clustered, FedAvg, Local, Uniform
+from kinfolk.algorithms import IFCA, FedAvg, Local, Pooled
 from kinfolk.algorithms.fedrelax import FedRelax
+from kinfolk.algorithms.ifca import Uniform
 from kinfolk.datasets import Synthetic, mixture_regression
 from kinfolk.engine.fit import Tolerance, fit
 from kinfolk.engine.run import Run
@@ -274,7 +275,7 @@ def _fig1c_runs(problem: Synthetic, seed: int) -> Iterator[tuple[str, Run]]:
         rival = IFCA(model_count=count, initial=Uniform(-limit, limit), starts=starts, **averaging)
         yield f"IFCA, {name}", fit(network, rival, **told)
     yield "FedAvg", fit(network, FedAvg(**averaging), **told)
-    yield "Oracle (clusters known)", fit(network, Clustered(clusters=tuple(problem.cluster.tolist())), rounds=10)
+    yield "Oracle (clusters known)", fit(network, Pooled(clusters=tuple(problem.cluster.tolist())), rounds=10)
 
 
 def _fig1c_claims(mse: Any) -> list[Claim]:

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pandas
 
-from kinfolk.algorithms import IFCA, Clustered, FedAvg, FedGD, GTVMin, OneOf, TorchDescent
+from kinfolk.algorithms import IFCA, FedAvg, FedGD, GTVMin, Pooled, TorchDescent
+from kinfolk.algorithms.ifca import OneOf
 from kinfolk.datasets import Synthetic, block_regression, chain_regression, star_regression
 from kinfolk.engine.fit import Tolerance, fit
 from kinfolk.engine.run import Run
@@ -79,7 +80,7 @@ def _table1_runs(problem: Synthetic, seed: int, rounds: int) -> Iterator[tuple[s
         yield f"IFCA, start {name}", _fit(problem, _ifca(2, initial), 400, seed)
     yield "FedAvg", _fit(problem, FedAvg(), 1_000)
     yield "FedAvgC (clusters known)", _fit(problem, FedAvg(clusters=known), 1_000)
-    yield "Oracle (clusters known)", _fit(problem, Clustered(clusters=known), 10)
+    yield "Oracle (clusters known)", _fit(problem, Pooled(clusters=known), 10)
     for name, descent in DESCENTS.items():
         early = _fit(problem, descent, rounds)
         yield f"{name}, {rounds:,} rounds", early

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
-from kinfolk.algorithms import IFCA, FedAvg, GTVMin, PFedMe, Redrawn, TorchDescent
+from kinfolk.algorithms import IFCA, FedAvg, GTVMin, PFedMe, TorchDescent
+from kinfolk.algorithms.ifca import Redrawn
 from kinfolk.datasets import load_mnist
 from kinfolk.engine.fit import fit
 from kinfolk.experiments.gtv_digits import FULL, QUICK, STEP_SIZE, STEPS, Problem, draw_problem

@@ -32,7 +32,7 @@ EXACT_SOLVERS = ("lbfgs", "newton-cg", "newton-cholesky")  # of LogisticRegressi
 class Estimator:
     """Any regressor or classifier with ``fit(X, y, sample_weight=...)`` and ``predict``; cloned before every fit.
 
-    Classifiers say ``predict_proba``, or vote where they have none. Fits run in threads, one per processor.
+    Classifiers use ``predict_proba``, or vote where they have none. Fits run in threads, one per processor.
     """
 
     estimator: Any
@@ -89,14 +89,14 @@ class Estimator:
         return [name for name, value in parameters.items() if name.endswith("random_state") and value is None]
 
     def remarks(self, problem: Problem) -> list[str]:
-        """Nothing to say."""
+        """None."""
         return []
 
     def fit_nodes(self, sets: TrainingSets) -> list[Any]:
         """One fit per node, in threads."""
         merged = self.merges and sets.merging
         bare = clone(self.estimator)
-        rows = sets.said.shape[1] * (1.0 if merged else float(sets.site.own_degrees.mean()))
+        rows = sets.predicted.shape[1] * (1.0 if merged else float(sets.site.own_degrees.mean()))
         return in_threads(lambda node: self._fit(bare, sets, int(node), merged), sets.nodes, rows)
 
     def _fit(self, bare: Any, sets: TrainingSets, node: int, merged: bool) -> Any:
@@ -123,13 +123,13 @@ class Estimator:
     def predict_nodes(self, fitted: Sequence[Any], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
         """Predictions, or probabilities, in threads."""
 
-        def say(k: int) -> Floats:
+        def predict(k: int) -> Floats:
             with config_context(assume_finite=True):
-                return self._say(fitted[k], X[k], classes)
+                return self._predict(fitted[k], X[k], classes)
 
-        return in_threads(say, range(len(fitted)), float(np.mean([len(rows) for rows in X])) if X else 0.0)
+        return in_threads(predict, range(len(fitted)), float(np.mean([len(rows) for rows in X])) if X else 0.0)
 
-    def _say(self, fitted: Any, X: Floats, classes: Floats | None) -> Floats:
+    def _predict(self, fitted: Any, X: Floats, classes: Floats | None) -> Floats:
         X, unchecked = _ready(fitted, X)
         if classes is None or not self.classifies:
             return np.asarray(fitted.predict(X, **unchecked), dtype=np.float64)
@@ -140,7 +140,7 @@ class Estimator:
 class AsClassifier(Estimator):
     """A regressor as a classifier: it learns the probabilities of all classes by least squares.
 
-    Certain labels are 0 and 1, neighbours' labels are what they say. What is predicted is moved to the nearest
+    Certain labels are 0 and 1, neighbours' labels are their predictions. What is predicted is moved to the nearest
     probabilities, which is never farther from any. Needs a regressor for several numbers at once, as most linear
     models, trees and forests are, or scikit-learn's ``MultiOutputRegressor`` around another.
 
@@ -172,14 +172,14 @@ class AsClassifier(Estimator):
     def _rows(self, weighted: WeightedRows, classes: Floats | None) -> WeightedRows:
         return weighted
 
-    def _say(self, fitted: Any, X: Floats, classes: Floats | None) -> Floats:
+    def _predict(self, fitted: Any, X: Floats, classes: Floats | None) -> Floats:
         X, unchecked = _ready(fitted, X)
         return nearest_probabilities(np.asarray(fitted.predict(X, **unchecked), dtype=np.float64))
 
 
 @dataclass(frozen=True)
 class OneClass:
-    """What a node says that has only ever seen one class."""
+    """The model of a node that has only ever seen one class."""
 
     label: float
 
@@ -262,7 +262,8 @@ def _counts_no_rows(tree: Any) -> bool:
 def _ready(model: Any, X: Floats) -> tuple[Any, dict[str, bool]]:
     """Rows, and how a model takes them without another look; trees spend more time on checks than on short fits."""
     if isinstance(model, DecisionTreeRegressor | DecisionTreeClassifier):
-        return np.ascontiguousarray(X, dtype=np.float32), {"check_input": False}
+        with np.errstate(over="ignore"):  # a number too large for a tree is infinite, and on the same side of any split
+            return np.ascontiguousarray(X, dtype=np.float32), {"check_input": False}
     return X, {}
 
 

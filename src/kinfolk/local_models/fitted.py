@@ -24,8 +24,8 @@ class FittedModels:
         """The fitted model of a node, by its number."""
         return self.fitted[node]
 
-    def _say(self, X: Any, node: Any) -> Floats:
-        """What the models say of rows: numbers or probabilities; NaN where a node has no model."""
+    def _predict(self, X: Any, node: Any) -> Floats:
+        """Numbers or probabilities for rows; NaN where a node has no model."""
         X, node = np.asarray(X, dtype=np.float64), np.asarray(node, dtype=np.int64)
         out = np.full(len(X) if self.classes is None else (len(X), len(self.classes)), np.nan)
         for i in np.unique(node):
@@ -35,19 +35,19 @@ class FittedModels:
         return out
 
     def predict(self, X: Any, node: Any) -> Floats:
-        """What the model of its node answers to every row; NaN where the node has no model."""
-        said = self._say(X, node)
+        """Predict every row with the model of its node; NaN where the node has no model."""
+        predicted = self._predict(X, node)
         if self.classes is None:
-            return said
-        silent: Bools = np.isnan(said[:, 0])
-        best = self.classes[np.where(silent[:, None], 0.0, said).argmax(axis=1)]
-        return np.where(silent, np.nan, best)
+            return predicted
+        missing: Bools = np.isnan(predicted[:, 0])
+        best = self.classes[np.where(missing[:, None], 0.0, predicted).argmax(axis=1)]
+        return np.where(missing, np.nan, best)
 
     def predict_proba(self, X: Any, node: Any) -> Floats:
         """The probability of every class, shape (rows, classes)."""
         if self.classes is None:
             raise InputError("Expected classifiers for probabilities, got models that predict numbers: use predict.")
-        return self._say(X, node)
+        return self._predict(X, node)
 
     def error(self, X: Any, y: Any, node: Any) -> Floats:
         """Squared error of every row, or 1 for a wrong class."""

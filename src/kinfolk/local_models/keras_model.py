@@ -29,15 +29,23 @@ class KerasModel:
 
     Parameters
     ----------
-    model : a Keras model for rows of features, or a function without arguments that makes one. If it is compiled, its
+    model : keras.Model or callable
+        A Keras model for rows of features, or a function without arguments that makes one. If it is compiled, its
         loss and optimiser are used, and ``loss``, ``logits``, ``optimiser`` and ``step_size`` are not.
-    loss : ``"squared"``, with outputs of shape (rows, 1); or ``"cross-entropy"``, with (rows, classes).
-    logits : whether outputs for classes are logits; otherwise they are probabilities, as after a softmax.
-    optimiser : a name that Keras knows.
-    step_size : its step.
-    epochs : how often a node goes through its rows in a round; with full batches, the number of steps.
-    batch : rows in a step; None for all.
-    keep : whether ``"parameters"`` go on from round to round, or ``"nothing"``.
+    loss : {"squared", "cross-entropy"}
+        ``"squared"``, with outputs of shape (rows, 1); or ``"cross-entropy"``, with (rows, classes).
+    logits : bool
+        Whether outputs for classes are logits; otherwise they are probabilities, as after a softmax.
+    optimiser : str
+        A name that Keras knows.
+    step_size : float
+        Its step.
+    epochs : int
+        How often a node goes through its rows in a round; with full batches, the number of steps.
+    batch : int, optional
+        Rows in a step; None for all.
+    keep : {"nothing", "parameters"}
+        Whether ``"parameters"`` go on from round to round, or ``"nothing"``.
 
     >>> import os
     >>> os.environ["KERAS_BACKEND"] = "torch"
@@ -59,21 +67,21 @@ class KerasModel:
     batch: Annotated[int, AtLeast(1)] | None = None
     keep: Literal["nothing", "parameters"] = "parameters"
 
-    merges: ClassVar[bool] = False  # layers that draw, or look at several rows, cannot be told from others
+    merges: ClassVar[bool] = False  # layers that draw, or look at several rows, cannot be distinguished from others
 
     @property
     def classifies(self) -> bool:
-        """Whether it says probabilities of classes."""
+        """Whether it predicts probabilities of classes."""
         return self._setup.loss_name in _training().CATEGORICAL
 
     # ------------------------------------------------------------------ before round 1
 
     def check(self) -> None:
-        """Refuse parameters out of range, what is no model, and losses that cannot hear probabilities."""
+        """Refuse parameters out of range, what is no model, and losses that cannot learn from probabilities."""
         check_parameters(self)
-        if self._setup.loss_name in _training().DEAF:
+        if self._setup.loss_name in _training().HARD_LABELS_ONLY:
             raise InputError(
-                "Expected a Keras model compiled with categorical_crossentropy for classes, as neighbours say "
+                "Expected a Keras model compiled with categorical_crossentropy for classes, as neighbours send "
                 f"probabilities, got {self._setup.loss_name}."
             )
 
@@ -98,7 +106,7 @@ class KerasModel:
 
     @cached_property
     def _setup(self) -> TrainingSetup:
-        """What the model was compiled with, or else what the parameters say."""
+        """What the model was compiled with, or else the parameters."""
         training = _training()
         compiled: TrainingSetup | None = training.setup_of(self._given)
         if compiled is not None:
@@ -144,7 +152,7 @@ class KerasModel:
     # ------------------------------------------------------------------ as a local model
 
     def remarks(self, problem: Problem) -> list[str]:
-        """Nothing to say."""
+        """None."""
         return []
 
     def fit_nodes(self, sets: TrainingSets) -> list[KerasFit | None]:
@@ -171,16 +179,16 @@ class KerasModel:
 
     def predict_nodes(self, fitted: Sequence[KerasFit], X: Sequence[Floats], classes: Floats | None) -> list[Floats]:
         """The outputs, or for classes the probabilities."""
-        return [self._say(fit, rows) for fit, rows in zip(fitted, X, strict=True)]
+        return [self._predict(fit, rows) for fit, rows in zip(fitted, X, strict=True)]
 
-    def _say(self, fit: KerasFit, X: Floats) -> Floats:
+    def _predict(self, fit: KerasFit, X: Floats) -> Floats:
         model = self._worker(X.shape[1])
         model.set_weights(list(fit.arrays.values()))
-        said: Floats = _training().say(model, X)
+        predicted: Floats = _training().predict(model, X)
         if self.classifies:
-            shares: Floats = softmax(said, axis=1) if self._setup.says_logits else said
+            shares: Floats = softmax(predicted, axis=1) if self._setup.gives_logits else predicted
             return shares
-        return said[:, 0] if said.ndim == 2 and said.shape[1] == 1 else said
+        return predicted[:, 0] if predicted.ndim == 2 and predicted.shape[1] == 1 else predicted
 
 
 def _training() -> Any:

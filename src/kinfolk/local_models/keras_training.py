@@ -1,4 +1,4 @@
-"""How models of Keras are trained, one node after another. Keras runs on torch unless it has been told otherwise."""
+"""How models of Keras are trained, one node after another. Keras runs on torch unless it is configured otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kinfolk.local_models.weighted_rows import WeightedRows
 from kinfolk.typing import Floats
 
 CATEGORICAL = ("categorical_crossentropy", "CategoricalCrossentropy")
-DEAF = (  # losses for classes that cannot hear probabilities of each
+HARD_LABELS_ONLY = (  # losses for classes that cannot learn from probabilities of each
     "sparse_categorical_crossentropy", "SparseCategoricalCrossentropy", "binary_crossentropy", "BinaryCrossentropy",
 )  # fmt: skip
 LOSSES: dict[str, Callable[[bool], Any]] = {
@@ -46,7 +46,7 @@ class TrainingSetup(NamedTuple):
         return self.loss.__name__ if hasattr(self.loss, "__name__") else type(self.loss).__name__
 
     @property
-    def says_logits(self) -> bool:
+    def gives_logits(self) -> bool:
         """Whether the loss takes outputs for logits."""
         return bool(getattr(self.loss, "from_logits", False))
 
@@ -81,7 +81,7 @@ def train(model: Any, weighted: WeightedRows, epochs: int, batch: int | None, se
             model.train_on_batch(X[part], target[part], sample_weight=weight[part])
 
 
-def say(model: Any, X: Floats) -> Floats:
+def predict(model: Any, X: Floats) -> Floats:
     """The outputs, (rows, ...)."""
     out: Floats = keras.ops.convert_to_numpy(model(X.astype(np.float32), training=False)).astype(np.float64)
     return out

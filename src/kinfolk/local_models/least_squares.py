@@ -4,8 +4,8 @@ A node minimises, with own rows counting 1 and rows labelled by neighbour j coun
 
     Σ_r (y_r − x_r'w)² + rate_i Σ_j A_ij Σ_{x ∈ P_j} (h_j(x) − x'w)² + ridge ‖w‖²  =  w'H_i w − 2 b_i'w + …      (1)
 
-H_i changes only with who speaks, so that its inverse is prepared once. Without ``step`` the minimum (of least norm) is
-taken; with it, one step of an optimiser towards it per round, as in the paper's experiments.
+H_i changes only with who has sent predictions, so that its inverse is prepared once. Without ``step`` the minimum (of
+least norm) is taken; with it, one step of an optimiser towards it per round, as in the paper's experiments.
 """
 
 from __future__ import annotations
@@ -53,9 +53,12 @@ class LinearModel:
 
     Parameters
     ----------
-    ridge : weight of ‖w‖² beside own rows that count 1 each; the intercept is not penalised.
-    intercept : whether there is a constant term.
-    step : None for the exact minimum, or an optimiser that takes one step per round, such as ``RMSprop()``.
+    ridge : float
+        Weight of ‖w‖² beside own rows that count 1 each; the intercept is not penalised.
+    intercept : bool
+        Whether there is a constant term.
+    step : RMSprop, optional
+        None for the exact minimum, or an optimiser that takes one step per round, such as ``RMSprop()``.
 
     >>> from kinfolk import FedRelax, Network, fit, graphs
     >>> network = Network(graphs.chain(2), [([[1.0]], [0.0]), ([[1.0]], [1.0])], public=[[1.0]])
@@ -80,7 +83,7 @@ class LinearModel:
         return isinstance(discrepancy, SquaredError)
 
     def remarks(self, problem: Problem) -> list[str]:
-        """Nothing to say."""
+        """None."""
         return []
 
     def fit_nodes(self, sets: TrainingSets) -> list[LinearFit | None]:
@@ -100,15 +103,15 @@ class LinearModel:
         return fits
 
     def _idle(self, sets: TrainingSets) -> Bools:
-        """(own,) who has neither data nor heard anything."""
+        """(own,) who has no data and has received nothing."""
         bare = sets.site.data.sizes == 0
-        out: Bools = self._kept("idle", sets, lambda: bare & (sets.rate * sets.heard_weight == 0))
+        out: Bools = self._kept("idle", sets, lambda: bare & (sets.rate * sets.received_weight == 0))
         return out
 
     def _linear(self, sets: TrainingSets) -> Floats:
         """b_i of (1)."""
         _, own = sets.site.kept(("own rows", self), lambda: self._own(sets))
-        labels = np.where(sets.speaks[:, None], sets.said, 0.0)
+        labels = np.where(sets.has_predicted[:, None], sets.predicted, 0.0)
         b = own + sets.rate[:, None] * sets.neighbour_sum(self._along_points(sets, labels))
         for node, rows in _recalled(sets):
             b[node] += (rows.weight * rows.target) @ self._widen(rows.X)
@@ -121,9 +124,9 @@ class LinearModel:
         own, _ = site.kept(("own rows", self), lambda: self._own(sets))
         points = site.kept(("points", self), lambda: _gram(self._widen(sets.public)))
         if points.ndim == 2:
-            H = own + (sets.rate * sets.heard_weight)[:, None, None] * points
+            H = own + (sets.rate * sets.received_weight)[:, None, None] * points
         else:
-            around = sets.neighbour_sum(np.where(sets.speaks[:, None, None], points, 0.0))
+            around = sets.neighbour_sum(np.where(sets.has_predicted[:, None, None], points, 0.0))
             H = own + sets.rate[:, None, None] * around
         for node, rows in _recalled(sets):
             X = self._widen(rows.X)
@@ -142,8 +145,8 @@ class LinearModel:
         return out
 
     def _kept(self, what: str, sets: TrainingSets, make: Callable[[], Any]) -> Any:
-        """What changes only with who speaks, and at which rate."""
-        return sets.site.kept((what, self, sets.speaks.tobytes(), sets.rate.tobytes()), make)
+        """What changes only with who has sent predictions, and at which rate."""
+        return sets.site.kept((what, self, sets.has_predicted.tobytes(), sets.rate.tobytes()), make)
 
     def _own(self, sets: TrainingSets) -> tuple[Floats, Floats]:
         """Σ x x' + ridge and Σ y x over own rows."""
@@ -180,8 +183,8 @@ class LinearModel:
         if len(X) > 1 and len(set(map(id, X))) == 1:
             return w @ self._widen(X[0]).T
         starts = np.concatenate([[0], np.cumsum([len(rows) for rows in X])])
-        said = kernels.predict_rows(self._widen(np.concatenate(X)), starts, w)
-        return [said[first:last] for first, last in pairwise(starts.tolist())]
+        predicted = kernels.predict_rows(self._widen(np.concatenate(X)), starts, w)
+        return [predicted[first:last] for first, last in pairwise(starts.tolist())]
 
 
 def _fits(*parts: Floats) -> list[LinearFit | None]:

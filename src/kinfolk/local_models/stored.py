@@ -253,14 +253,14 @@ def load_estimators(content: bytes, what: str, trusted: Sequence[str] = ()) -> A
         )
     for name in sorted(reader.classes - TYPES["ObjectNode"]):
         _check_class(name, what)
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             loaded = skops.io.loads(clean, trusted=sorted(reader.types))
         except Exception as error:  # values that the types themselves refuse
             raise _damaged(what, error) from error
-    if heard:
-        warnings.warn(f"Loading {what}: {printable(str(heard[0].message))}", stacklevel=2)
+    if caught:
+        warnings.warn(f"Loading {what}: {printable(str(caught[0].message))}", stacklevel=2)
     return loaded
 
 

@@ -40,27 +40,42 @@ class TorchModel:
 
     Parameters
     ----------
-    module : a ``torch.nn.Module`` for rows of features, or a function without arguments that makes one. For numbers
+    module : torch.nn.Module or callable
+        A ``torch.nn.Module`` for rows of features, or a function without arguments that makes one. For numbers
         its output has shape (rows,) or (rows, 1); for classes (rows, classes), logits. Lazy layers learn their sizes
         from the data.
-    loss : ``"squared"``; ``"cross-entropy"`` or ``"squared probabilities"`` for classes; or a function of (output,
+    loss : str or callable
+        ``"squared"``; ``"cross-entropy"`` or ``"squared probabilities"`` for classes; or a function of (output,
         target) that gives one value for every row, for numbers unless its attribute ``classifies`` is true.
-    optimiser : the name of a class in ``torch.optim``, such a class, or a ``functools.partial`` of one.
-    step_size : torch's ``lr``.
-    epochs : how often a node goes through its rows in a round; with full batches, the number of steps.
-    batch : rows in a step; None for all.
-    patience : a node ends its round when its loss has not fallen by more than ``tolerance`` for so many epochs; None
+    optimiser : str, type or partial
+        The name of a class in ``torch.optim``, such a class, or a ``functools.partial`` of one.
+    step_size : float
+        Torch's ``lr``.
+    epochs : int
+        How often a node goes through its rows in a round; with full batches, the number of steps.
+    batch : int, optional
+        Rows in a step; None for all.
+    patience : int, optional
+        A node ends its round when its loss has not fallen by more than ``tolerance`` for so many epochs; None
         for never.
-    tolerance : by how much the loss has to fall to count.
-    start : parameters in the first round: ``"drawn"`` for every node (a module's layers are reset), or as ``"given"``.
-    keep : what goes on from round to round: ``"nothing"``, ``"parameters"``, or with them what the ``"optimiser"``
+    tolerance : float
+        By how much the loss has to fall to count.
+    start : {"drawn", "given"}
+        Parameters in the first round: ``"drawn"`` for every node (a module's layers are reset), or as ``"given"``.
+    keep : {"nothing", "parameters", "optimiser"}
+        What goes on from round to round: ``"nothing"``, ``"parameters"``, or with them what the ``"optimiser"``
         remembers.
-    precision : of parameters and steps.
-    device : where torch computes.
-    side : how many of the last features the module takes as a second argument: ``module(x, extra)``.
-    together : whether nodes are trained in one computation. Where that would change the result, as with batch
-        normalisation or dropout, it is not done, and the run's notes say so.
-    options : what else the optimiser takes, such as ``{"betas": (0.9, 0.99)}``.
+    precision : {"float32", "float64"}
+        Of parameters and steps.
+    device : str
+        Where torch computes.
+    side : int
+        How many of the last features the module takes as a second argument: ``module(x, extra)``.
+    together : bool
+        Whether nodes are trained in one computation. Where that would change the result, as with batch
+        normalisation or dropout, it is not done, and the run's notes mention it.
+    options : mapping
+        What else the optimiser takes, such as ``{"betas": (0.9, 0.99)}``.
 
     >>> import torch
     >>> from kinfolk import FedRelax, Network, fit, graphs
@@ -91,7 +106,7 @@ class TorchModel:
 
     @property
     def classifies(self) -> bool:
-        """Whether it says probabilities of classes."""
+        """Whether it predicts probabilities of classes."""
         return self._row_loss.classifies
 
     @property
@@ -247,15 +262,15 @@ class TorchModel:
         expected = (rows,) if setup.answers is None else (rows, setup.answers)
         try:
             with layer("flat", "TorchModel").drawing_from(0), torch.no_grad():
-                said = setup.say({}, X)
-                lost = setup.row_loss(said, torch.ones_like(said))
+                predicted = setup.predict({}, X)
+                lost = setup.row_loss(predicted, torch.ones_like(predicted))
         except Exception as error:  # whatever a user's module raises
             raise InputError(
                 f"Expected a module and a loss for rows of {features} features, got: {first_line(error)}."
             ) from error
-        if tuple(said.shape) != expected:
+        if tuple(predicted.shape) != expected:
             wanted = "(rows,) or (rows, 1)" if setup.answers is None else f"(rows, {setup.answers}), logits,"
-            got = ", ".join(["rows", *map(str, said.shape[1:])])
+            got = ", ".join(["rows", *map(str, predicted.shape[1:])])
             raise InputError(f"Expected a module whose output has shape {wanted} for these data, got ({got}).")
         if tuple(lost.shape) != (rows,):
             raise InputError(f"Expected a loss with one value for each of {rows} rows, got shape {tuple(lost.shape)}.")
@@ -307,8 +322,8 @@ class TorchModel:
         def predict(fit: TorchFit, rows: Floats) -> Floats:
             setup = self._setup(rows.shape[1], answers, "predicting")
             arrays = {name: torch.from_numpy(value).to(setup.flat.device) for name, value in fit.arrays.items()}
-            said = setup.say(arrays, setup.flat.tensor(rows)).to(torch.float64)
-            out: Floats = (torch.softmax(said, dim=-1) if self.classifies else said).cpu().numpy()
+            predicted = setup.predict(arrays, setup.flat.tensor(rows)).to(torch.float64)
+            out: Floats = (torch.softmax(predicted, dim=-1) if self.classifies else predicted).cpu().numpy()
             return out
 
         with torch.no_grad():

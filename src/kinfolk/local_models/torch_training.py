@@ -77,14 +77,18 @@ class TrainingSetup:
         """The names of the parameters that move."""
         return [name for name, value in self.flat.template.named_parameters() if value.requires_grad]
 
-    def say(self, arrays: Any, X: Any) -> Any:
+    def predict(self, arrays: Any, X: Any) -> Any:
         """The module's output with given parameters: (rows,) or (rows, classes)."""
-        said = self.flat.call(arrays, X, self.mode)
-        return said.squeeze(-1) if self.answers is None and said.ndim == 2 and said.shape[1] == 1 else said
+        predicted = self.flat.call(arrays, X, self.mode)
+        return (
+            predicted.squeeze(-1)
+            if self.answers is None and predicted.ndim == 2 and predicted.shape[1] == 1
+            else predicted
+        )
 
     def objective(self, moving: Any, fixed: Any, X: Any, target: Any, weight: Any) -> Any:
         """The weighted loss of one node's rows."""
-        return (weight * self.row_loss(self.say({**moving, **fixed}, X), target)).sum()
+        return (weight * self.row_loss(self.predict({**moving, **fixed}, X), target)).sum()
 
 
 class Stack:

@@ -35,7 +35,7 @@ class TrainingSets:
     site: Site
     nodes: Ints  # (learners,) local numbers of those who learn
     target: Floats  # (own rows,) or (own rows, classes)
-    said: Floats  # (own + foreign, points) or (own + foreign, points, classes); NaN: has said nothing
+    predicted: Floats  # (own + foreign, points) or (own + foreign, points, classes); NaN: has predicted nothing
     rate: Floats  # (own,)
     before: Any  # (own,) the models fitted last, None where there is none
     seed: Callable[[int], int]  # of an own node, for models that draw
@@ -54,21 +54,21 @@ class TrainingSets:
         return self.public.ndim == 2 and self.discrepancy.merges
 
     @cached_property
-    def speaks(self) -> Bools:
+    def has_predicted(self) -> Bools:
         """(own + foreign,) who has labelled its points."""
-        heard: Bools = np.isfinite(self.said.reshape(len(self.said), -1))
-        return heard.all(axis=1).astype(bool)
+        received: Bools = np.isfinite(self.predicted.reshape(len(self.predicted), -1))
+        return received.all(axis=1).astype(bool)
 
     @cached_property
-    def heard_weight(self) -> Floats:
+    def received_weight(self) -> Floats:
         """(own,) Σ_j A_ij over the neighbours that have labelled points."""
-        return self.neighbour_sum(self.speaks.astype(np.float64)[:, None])[:, 0]
+        return self.neighbour_sum(self.has_predicted.astype(np.float64)[:, None])[:, 0]
 
     @cached_property
     def mean_label(self) -> Floats:
         """(own, points) or (own, points, classes): the mean of the neighbours' labels, weighted with A_ij."""
-        total = self.neighbour_sum(np.where(np.isnan(self.said), 0.0, self.said))
-        weight = self.heard_weight.reshape(-1, *[1] * (total.ndim - 1))
+        total = self.neighbour_sum(np.where(np.isnan(self.predicted), 0.0, self.predicted))
+        weight = self.received_weight.reshape(-1, *[1] * (total.ndim - 1))
         return np.divide(total, weight, out=np.zeros_like(total), where=weight > 0)
 
     def neighbour_sum(self, values: Floats) -> Floats:
@@ -81,8 +81,8 @@ class TrainingSets:
         adjacency = self.site.adjacency
         part = slice(adjacency.indptr[node], adjacency.indptr[node + 1])
         neighbours, weights = adjacency.indices[part], adjacency.data[part]
-        speaks = self.speaks[neighbours]
-        return neighbours[speaks], weights[speaks]
+        known = self.has_predicted[neighbours]
+        return neighbours[known], weights[known]
 
     def rows(self, node: int, merged: bool) -> WeightedRows:
         """The weighted rows of one own node; ``merged``: the labels of a common point become one row."""
@@ -96,16 +96,16 @@ class TrainingSets:
 
     def _taught(self, node: int, merged: bool) -> list[WeightedRows]:
         """The rows that neighbours have labelled."""
-        rate, points = self.rate[node], self.said.shape[1]
-        if rate == 0 or self.heard_weight[node] == 0:
+        rate, points = self.rate[node], self.predicted.shape[1]
+        if rate == 0 or self.received_weight[node] == 0:
             return []
         if merged:
-            weight = np.full(points, rate * self.heard_weight[node])
+            weight = np.full(points, rate * self.received_weight[node])
             return [self.discrepancy.rows(WeightedRows(self.public, self.mean_label[node], weight))]
         neighbours, weights = self.teachers(node)
-        sets = self.public if self.public.ndim == 3 else [self.public] * len(self.said)
+        sets = self.public if self.public.ndim == 3 else [self.public] * len(self.predicted)
         return [
-            self.discrepancy.rows(WeightedRows(sets[j], self.said[j], np.full(points, rate * weight)))
+            self.discrepancy.rows(WeightedRows(sets[j], self.predicted[j], np.full(points, rate * weight)))
             for j, weight in zip(neighbours, weights, strict=True)
         ]
 
@@ -116,7 +116,7 @@ class LocalModel(Protocol):
 
     @property
     def classifies(self) -> bool:
-        """Whether it says probabilities of classes."""
+        """Whether it predicts probabilities of classes."""
 
     @property
     def merges(self) -> bool:
@@ -126,7 +126,7 @@ class LocalModel(Protocol):
         """Refuse what cannot learn from weighted rows."""
 
     def learns(self, discrepancy: Discrepancy) -> bool:
-        """Whether a fit to the rows of a discrepancy is known, or left to the model, to minimise it."""
+        """Whether this model can be trained to minimise ``discrepancy``."""
 
     def remarks(self, problem: Problem) -> list[str]:
         """What a user should know about how it was trained."""
@@ -137,4 +137,4 @@ class LocalModel(Protocol):
     def predict_nodes(
         self, fitted: Sequence[Any], X: Sequence[Floats], classes: Floats | None
     ) -> Sequence[Floats] | Floats:
-        """What each fitted model says of its rows: (rows,), or (rows, classes) in the order of ``classes``."""
+        """The predictions of each fitted model: (rows,), or (rows, classes) in the order of ``classes``."""

@@ -53,7 +53,7 @@ class Data:
 
     @classmethod
     def from_rows(cls, X: Any, y: Any, node: Any, node_count: int) -> Data:
-        """Data from rows in any order, ``node`` saying whose each row is."""
+        """Data from rows in any order, ``node`` has the node of each."""
         node = np.asarray(node, dtype=np.int64)
         if not len(X) == len(y) == len(node) or (node < 0).any() or (node >= node_count).any():
             raise InputError(

@@ -34,10 +34,14 @@ class Graph:
 
     Parameters
     ----------
-    node_count : number of nodes; nodes without an edge are allowed.
-    ends : array (edges, 2) of node numbers, in any order.
-    weights : array (edges,) of positive finite numbers, or None for 1 each.
-    names : one distinct name per node; the numbers by default.
+    node_count : int
+        Number of nodes; nodes without an edge are allowed.
+    ends : array of int, shape (edges, 2)
+        Numbers of the nodes that each edge joins, in any order.
+    weights : array of float, shape (edges,), optional
+        Positive finite numbers; 1 each by default.
+    names : sequence, optional
+        One distinct name per node; the numbers by default.
 
     >>> graph = Graph(4, [[0, 1], [2, 1]], weights=[1.0, 0.5], names=["Oslo", "Bergen", "Paris", "Lima"])
     >>> graph
@@ -55,17 +59,17 @@ class Graph:
     ) -> None:
         check_value("node_count", "Graph", node_count, Annotated[int, AtLeast(1)])
         pairs = _as_pairs(ends, node_count)
-        strength = np.ones(len(pairs)) if weights is None else as_floats(weights, "the edge weights", 1)
+        given_weights = np.ones(len(pairs)) if weights is None else as_floats(weights, "the edge weights", 1)
         numbers = range(node_count)
         given = numbers if names is None else names
         self.names: Sequence[Hashable] = numbers if isinstance(given, range) and given == numbers else list(given)
         _check_names(self.names, node_count)
-        _check_edges(pairs, strength, self.names)
+        _check_edges(pairs, given_weights, self.names)
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         self.node_count = int(node_count)
         self.head: Ints = pairs[order, 0]
         self.tail: Ints = pairs[order, 1]
-        self.weights: Floats = strength[order]
+        self.weights: Floats = given_weights[order]
 
     # ------------------------------------------------------------------ from and to other forms
 
@@ -158,7 +162,7 @@ class Graph:
         graph.add_weighted_edges_from(self.to_frame().itertuples(index=False, name=None))
         return graph
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ what can be read off it
 
     @property
     def edge_count(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from kinfolk.checks import AtLeast, Between, InputError, Positive, as_floats, check_value
 from kinfolk.network.graph import Graph
 from kinfolk.network.mixing import mixing_matrix as mixing_matrix
-from kinfolk.typing import Bools, Floats, Ints
+from kinfolk.typing import Floats, Ints
 
 EARTH_RADIUS_KM = 6371.0088
 SWAPS = 5  # per edge, until the structure of a graph is forgotten
@@ -85,7 +85,11 @@ def from_distances(
     weights = _closeness(length, scale, "from_distances")
     kept = (weights > 0) & (length <= (np.inf if cutoff is None else cutoff))
     if k is not None:
-        kept &= _among_nearest(matrix, k)[i, j]
+        check_value("k", "from_distances", k, Annotated[int, Between(1, max(1, len(matrix) - 1))])
+        others = matrix + np.diag(np.full(len(matrix), np.inf))  # no node is its own neighbour
+        chosen = np.zeros(matrix.shape, dtype=bool)
+        chosen[nearest(others, k)] = True
+        kept &= (chosen | chosen.T)[i, j]
     return Graph(len(matrix), np.stack([i, j], axis=1)[kept], weights[kept], names)
 
 
@@ -220,15 +224,17 @@ def random_like(graph: Graph, *, seed: int = 0) -> Graph:
     return Graph(graph.node_count, ends, weights, graph.names)
 
 
-def _among_nearest(matrix: Floats, k: int) -> Bools:
-    """Whether either end of a pair is among the k nearest of the other; no node is its own neighbour."""
-    check_value("k", "from_distances", k, Annotated[int, Between(1, max(1, len(matrix) - 1))])
-    others = matrix.copy()
-    np.fill_diagonal(others, np.inf)
-    chosen = np.zeros(matrix.shape, dtype=bool)
-    nearest = np.argsort(others, axis=1, kind="stable")[:, :k]
-    np.put_along_axis(chosen, nearest, True, axis=1)
-    return chosen | chosen.T
+def nearest(distances: Floats, k: int) -> tuple[Ints, Ints]:
+    """The k smallest distances of every row, as rows and columns; of equal ones the first.
+
+    >>> nearest(np.array([[3.0, 1.0, 1.0, 2.0]]), 2)
+    (array([0, 0]), array([1, 2]))
+    """
+    rows, columns = np.nonzero(distances <= np.partition(distances, k - 1, axis=1)[:, [k - 1]])
+    order = np.lexsort((distances[rows, columns], rows))
+    first = np.searchsorted(rows, np.arange(len(distances)))
+    kept = order[np.arange(len(rows)) - first[rows] < k]
+    return rows[kept], columns[kept]
 
 
 def _closeness(length: Floats, scale: float, owner: str) -> Floats:

@@ -28,13 +28,18 @@ class Network(Problem):
 
     Parameters
     ----------
-    graph : who may be kin.
-    data : (X, y) for every node: a mapping by name (nodes left out have no data), a sequence in node order
+    graph : Graph
+        Who may be kin.
+    data : mapping, sequence or Data
+        (X, y) for every node: a mapping by name (nodes left out have no data), a sequence in node order
         (None for a node without data), or a ``Data``. ``y`` has shape (rows,), or (rows, outputs) for modules of torch.
-    test : held-out data in the same forms; used for the error in the history, never for learning.
-    public : unlabelled points on which neighbours compare predictions: (points, features), (nodes, points, features)
+    test : mapping, sequence or Data, optional
+        Held-out data in the same forms; used for the error in the history, never for learning.
+    public : array or PublicPoints, optional
+        Unlabelled points on which neighbours compare predictions: (points, features), (nodes, points, features)
         for a set per node, or what ``kinfolk.public`` draws.
-    features : names of the features.
+    features : sequence of str, optional
+        Names of the features.
 
     >>> from kinfolk import graphs
     >>> Network(graphs.chain(3), {0: ([[1.0], [2.0]], [1.0, 2.0]), 2: ([[1.0]], [3.0])})

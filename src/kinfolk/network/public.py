@@ -1,7 +1,7 @@
 """Public points: unlabelled feature vectors on which neighbours compare their predictions.
 
 One common set, or one set per node (each node shows its own to its neighbours, once, before round 1). Where they come
-from is recorded, because it says what they reveal.
+from is recorded, because it decides what they reveal.
 """
 
 from __future__ import annotations

@@ -115,13 +115,13 @@ class Site:
         shape = (self.node_count, len(self.head))
         return scipy.sparse.csr_array((signs[own], (ends[own], columns[own])), shape=shape)
 
-    def values(self, own: Floats, heard: Floats) -> Floats:
+    def values(self, own: Floats, received: Floats) -> Floats:
         """What is known of own nodes and of neighbours elsewhere, by local number."""
-        return np.concatenate([own, heard]) if len(heard) else np.ascontiguousarray(own)
+        return np.concatenate([own, received]) if len(received) else np.ascontiguousarray(own)
 
-    def difference(self, own: Floats, heard: Floats) -> Floats:
+    def difference(self, own: Floats, received: Floats) -> Floats:
         """D w: the value at the smaller end minus the value at the larger, per edge; zero where the edge is dead."""
-        return self.difference_on(slice(None), self.values(own, heard))
+        return self.difference_on(slice(None), self.values(own, received))
 
     def difference_on(self, block: slice, values: Floats) -> Floats:
         """``difference`` on a block of edges, of ``values`` by local number."""
@@ -147,9 +147,9 @@ class Site:
         kernels.add_flows(out, flow.reshape(len(flow), out.shape[1]), self.head, self.tail)
         return out[: self.node_count].reshape(self.node_count, *flow.shape[1:])
 
-    def neighbour_sum(self, own: Floats, heard: Floats, weights: Floats | None = None) -> Floats:
-        """Σ_j A_ij w_j over the neighbours that were heard, per own node; ``weights`` (edges,) replace the A_ij."""
-        values = self.values(own, heard)
+    def neighbour_sum(self, own: Floats, received: Floats, weights: Floats | None = None) -> Floats:
+        """Σ_j A_ij w_j over the neighbours with values, per own node; ``weights`` (edges,) replace the A_ij."""
+        values = self.values(own, received)
         return _times(self.adjacency if weights is None else self._adjacency(weights), values)
 
     @cached_property

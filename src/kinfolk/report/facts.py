@@ -1,47 +1,120 @@
-"""What the page reads: the facts of a run on a table, whoever has made them."""
+"""The facts of a run on a table, as plain data. They are made in ``tables`` and put into words in ``words``."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
 
 import pandas
 
+from kinfolk.engine.saved_run import Account
 from kinfolk.network.graph import Graph
 from kinfolk.typing import Floats, Ints
 
-KINDS = ("tailored", "alone", "pooled")  # of models that a node can end with
+
+class Role(StrEnum):
+    """What a model is in the comparison."""
+
+    FINAL = "final"  # for each node the best validated of the next three
+    TAILORED = "tailored"
+    ALONE = "alone"
+    POOLED = "pooled"
+    CONTROL = "control"  # tailored on a random graph
 
 
-class PathFacts(Protocol):
-    """Tailored models along λ."""
+MODEL_ROLES = (Role.TAILORED, Role.ALONE, Role.POOLED)  # a node ends with one of these
+Verdict = Literal["helps", "no clear difference", "does not help"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether learning together helps: tailored models against the better baseline, on held-out rows."""
+
+    verdict: Verdict
+    recommended: Role  # by cross-validation inside the training rows
+    against: Role  # the better baseline on the test rows
+    alone_is_possible: bool  # whether some tested node has training rows
+    gain: float  # per cent less error than the baseline, and its 95 % interval
+    low: float
+    high: float
+    helped: float  # per cent of nodes
+    hurt: float
+    control: float | None  # the gain on a random graph, where the gain is clear
+
+    @property
+    def text(self) -> str:
+        """The judgement in words."""
+        from kinfolk.report.words import judgement
+
+        return judgement(self)
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that a user should know about how a table was read: its kind, and what fills its sentence."""
+
+    kind: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GraphOrigin:
+    """Where the graph came from."""
+
+    kind: Literal["edges", "complete", "coordinates", "similarity"]
+    neighbours: int = 0  # that each node chose
+    columns: tuple[str, ...] = ()  # with coordinates
+    leaves: str = ""  # what had to leave a node to find similar ones, as the measure declares it
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a run was made: versions, the table, and the time it took."""
+
+    kinfolk: str
+    python: str
+    numpy: str
+    fingerprint: str  # of the table
+    rows: int  # of the table
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class LamPath:
+    """The tailored models along λ."""
 
     lams: Floats  # (values,) ascending
     chosen: int
-    errors: Floats  # (values,) in cross-validation; NaN where none was made
+    errors: Floats  # (values,) in cross-validation, in the units of the leaderboard
     spread: Floats  # (values,) standard error over folds
     groups: Ints  # (values, nodes)
     signature: Floats  # (values, nodes, numbers) coefficients, or predictions, in few numbers
     names: tuple[str, ...]  # of these numbers
-    coefficients: bool
+    coefficients: bool  # whether they are coefficients
 
 
-class RunFacts(Protocol):
-    """A finished run on a table, see ``TableRun``."""
+@dataclass(frozen=True, eq=False)
+class RunFacts:
+    """All that the page reads of a run on a table."""
 
-    settings: Any
-    columns: Any
-    target: Any
-    graph: Graph
-    places: Floats | None
-    models: Any
-    nodes: pandas.DataFrame
-    leaderboard: pandas.DataFrame
-    judgement: Any
-    path: Any
-    edges: pandas.DataFrame
-    history: pandas.DataFrame
-    notes: list[str]
-    about: dict[str, Any]
+    settings: Any  # what was asked for
+    columns: Any  # what each column is
+    target: Any  # the target, as learning sees it
+    features: list[str]  # names of the encoded features
+    graph: Graph  # who may be kin
+    origin: GraphOrigin  # where the graph came from
+    places: Floats | None  # positions of the nodes (nodes, 2), if they are known
+    models: Any  # the tailored models
+    account: Account  # the run of the tailored models, without its rows
+    nodes: pandas.DataFrame  # one row per node
+    leaderboard: pandas.DataFrame  # one row per role
+    judgement: Judgement  # whether learning together helps
+    path: LamPath  # the tailored models along λ
+    edges: pandas.DataFrame  # one row per edge
+    history: pandas.DataFrame  # the run of the tailored models, by round
+    notes: list[str]  # what a user should know
+    made: Made  # how the run was made
 
 
 def on_globe(coords: tuple[str, ...]) -> bool:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from kinfolk.report.facts import LamPath, RunFacts
 from kinfolk.typing import Floats, Ints
-
-if TYPE_CHECKING:
-    from kinfolk.report.facts import PathFacts, RunFacts
 
 MOST_SHOWN = 12  # columns of a table
 
 
-def steady_groups(path: PathFacts) -> Ints:
+def steady_groups(path: LamPath) -> Ints:
     """The groups along λ (values, nodes), numbered so that a group keeps its number from one λ to the next.
 
     At the chosen λ they are as they were; from there outwards, groups that share most nodes have the same number.
@@ -82,7 +80,7 @@ def group_table(run: RunFacts) -> GroupTable | None:
 
 def _numbers(run: RunFacts) -> tuple[str, list[str], Floats] | None:
     """What describes the tailored models: its kind, its names, and the numbers (nodes, names)."""
-    models, features = run.models.kinds["tailored"], [*map(str, run.about["features"])]
+    models, features = run.models, run.features
     w = getattr(models, "w", None)
     if w is not None:
         return "coefficients", [*features, "intercept"], np.asarray(w, dtype=np.float64)
@@ -94,5 +92,5 @@ def _numbers(run: RunFacts) -> tuple[str, list[str], Floats] | None:
 
 
 def _importances(model: Any) -> Any:
-    """How much a fitted model of trees uses each feature; None where it does not say."""
+    """How much a fitted model of trees uses each feature; None where it has no such numbers."""
     return getattr(getattr(model, "estimator_", model), "feature_importances_", None)

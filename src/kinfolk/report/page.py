@@ -1,24 +1,21 @@
-"""The page itself: what the template is told, and the figures it carries."""
+"""The page itself: what the template gets, and the figures it carries."""
 
 from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jinja2
 import pandas
 import plotly.offline
 
 from kinfolk.report import words
+from kinfolk.report.facts import Role, RunFacts
 from kinfolk.report.groups import group_table
 from kinfolk.report.payload import payload
 from kinfolk.report.plots import Plots
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from kinfolk.report.facts import RunFacts
 
 VERDICTS = {"helps": "good", "no clear difference": "even", "does not help": "bad"}
 
@@ -34,13 +31,22 @@ def templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    made.filters.update(number=words.number, breakable=words.breakable, signed=words.signed, size=words.size)
+    filters = (words.number, words.breakable, words.signed, words.size, words.share)
+    made.filters.update({each.__name__: each for each in filters})
+    made.globals["words"] = words
     return made
+
+
+def write_page(run: RunFacts, path: Path) -> Path:
+    """Write the page: one file that works offline. It is there in full, or not at all."""
+    text, draft = page_html(run), path.with_name(path.name + ".part")
+    draft.write_text(text, encoding="utf-8")
+    return draft.replace(path)
 
 
 def page_html(run: RunFacts) -> str:
     """The whole page as text."""
-    return templates().get_template("page.html").render(**told(run), plotly=plotly.offline.get_plotlyjs())
+    return templates().get_template("page.html").render(**facts_of(run), plotly=plotly.offline.get_plotlyjs())
 
 
 def summary_html(run: RunFacts) -> str:
@@ -48,23 +54,14 @@ def summary_html(run: RunFacts) -> str:
     return templates().get_template("summary.html").render(**_common(run))
 
 
-def told(run: RunFacts) -> dict[str, Any]:
-    """All that the template needs to know."""
+def facts_of(run: RunFacts) -> dict[str, Any]:
+    """All that the template needs."""
     return {
         **_common(run),
         "payload": payload(run),
         "figures": _figures(run),
-        "taken": words.taken(run),
-        "final_hurt": f"{float(run.leaderboard['hurt']['final']):.0f}",
-        "gain_sentence": words.gain_sentence(run),
-        "loss_name": words.loss_name(run),
         "table": group_table(run),
         "exchange": words.exchange(run),
-        "command": words.command(run),
-        "python_lines": words.python_lines(run),
-        "group_count": int(run.nodes["group"].nunique()),
-        "same_size": words.same_size(run),
-        "on_map": run.places is not None,
     }
 
 
@@ -72,8 +69,10 @@ def _common(run: RunFacts) -> dict[str, Any]:
     return {
         "run": run,
         "judgement": run.judgement,
-        "verdict": words.judgement(run),
-        "mood": VERDICTS.get(run.judgement.verdict, "even"),
+        "verdict": words.judgement_parts(run.judgement),
+        "against": words.TITLES[run.judgement.against],
+        "reference": words.TITLES[Role.ALONE if Role.ALONE in run.leaderboard.index else Role.POOLED],
+        "mood": VERDICTS[run.judgement.verdict],
         "leaderboard": _leaderboard(run),
         "error_name": words.error_name(run),
         "classifies": run.target.classifies,
@@ -88,22 +87,16 @@ def _leaderboard(run: RunFacts) -> list[dict[str, Any]]:
     rows = []
     for role, row in board.iterrows():
         cells = {str(name): None if pandas.isna(value) else value for name, value in row.items()}
-        title = str(cells.pop("method")).removeprefix("final: ").removeprefix("tailored: ").removeprefix("control: ")
-        rows.append({"role": str(role), "title": title, "bar": 100 * float(row["error"]) / worst, **cells})
+        titles = {"title": words.title(str(role), row["method"]), "subtitle": words.subtitle(str(role), row["method"])}
+        titles["parameter"] = words.parameter(row["parameter"], row["value"])
+        rows.append({**cells, **titles, "role": str(role), "bar": 100 * float(row["error"]) / worst})
     return rows
 
 
 def _figures(run: RunFacts) -> dict[str, Any]:
     """The figures as plain values; the page gives them its own colours."""
-    plots = Plots(run)
-    made: dict[str, go.Figure] = {
-        "path": plots.path(),
-        "convergence": plots.convergence(),
-        "gain": plots.gain(),
-        "exchange": plots.exchange(),
-    }
     out = {}
-    for name, figure in made.items():
-        out[name] = json.loads(figure.to_json())
+    for name in ("path", "convergence", "gain", "exchange"):
+        out[name] = json.loads(getattr(Plots(run), name)().to_json())
         out[name]["layout"].pop("template", None)
     return out

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kinfolk.report.colours import GROUPS, SYMBOLS
-from kinfolk.report.facts import KINDS
+from kinfolk.report.facts import MODEL_ROLES, LamPath, RunFacts
 from kinfolk.report.groups import steady_groups
 from kinfolk.report.positions import positions
 from kinfolk.typing import Floats
 
-if TYPE_CHECKING:
-    from kinfolk.report.facts import PathFacts, RunFacts
-
-STEPS = 65_534  # that a number is rounded to, over its range; the next one says that there is none
+STEPS = 65_534  # that a number is rounded to, over its range; the next one stands for none
 ERRORS = ("error_alone", "error_pooled", "error_tailored", "error_final")
 
 
@@ -34,15 +31,15 @@ def payload(run: RunFacts) -> dict[str, Any]:
         "flow": packed(run.edges["flow"], "f4"),
         "nodes": {name: packed(run.nodes[name], "f4") for name in (*ERRORS, "gain", "gain_alone")}
         | {name: packed(run.nodes[name], "u4") for name in ("train_rows", "test_rows", "group")},
-        "model": packed([KINDS.index(kind) for kind in run.nodes["model"]], "u1"),
-        "kinds": KINDS,
+        "role": packed([MODEL_ROLES.index(role) for role in run.nodes["role"]], "u1"),
+        "roles": [role.value for role in MODEL_ROLES],
         "path": _path(run.path),
         "colours": GROUPS,
         "symbols": SYMBOLS,
     }
 
 
-def _path(path: PathFacts) -> dict[str, Any]:
+def _path(path: LamPath) -> dict[str, Any]:
     return {
         "lams": [float(f"{lam:.4g}") for lam in path.lams],
         "chosen": int(path.chosen),

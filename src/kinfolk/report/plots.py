@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -12,20 +12,18 @@ from plotly.subplots import make_subplots
 
 from kinfolk.report import words
 from kinfolk.report.colours import BETTER, MAIN, QUIET, WORSE, group_colour, group_symbol
+from kinfolk.report.facts import Role, RunFacts
 from kinfolk.report.positions import positions
 from kinfolk.typing import Floats, Ints
-
-if TYPE_CHECKING:
-    from kinfolk.report.facts import RunFacts
 
 MANY = 1_500  # nodes; more are drawn by the graphics card
 MEASURES: dict[str, tuple[str, dict[str, Any]]] = {
     "gap": ("duality gap", {"color": group_colour(1)}),
     "residual": ("residual", {"color": group_colour(2), "width": 3}),
-    "stationarity": ("of it stationarity", {"color": group_colour(3), "dash": "dot"}),
-    "complementarity": ("of it complementarity", {"color": group_colour(4), "dash": "dash"}),
+    "stationarity": ("residual: stationarity", {"color": group_colour(3), "dash": "dot"}),
+    "complementarity": ("residual: complementarity", {"color": group_colour(4), "dash": "dash"}),
 }
-BESIDE = ("alone", "pooled", "tailored")
+BESIDE = (Role.ALONE, Role.POOLED, Role.TAILORED)
 LARGEST_LOSS = 100.0  # per cent
 
 
@@ -48,7 +46,7 @@ class Plots:
                       "line": {"width": 0.5, "color": "white"}}  # fmt: skip
             figure.add_trace(self._scatter(
                 spots[rows], mode="markers", marker=marker, name=f"group {group}",
-                text=self._told(np.flatnonzero(rows)), hovertemplate="%{text}<extra></extra>",
+                text=self._labels(np.flatnonzero(rows)), hovertemplate="%{text}<extra></extra>",
             ))  # fmt: skip
         hidden = {"visible": False}
         figure.update_layout(template="plotly_white", height=560, margin=_margin(), xaxis=hidden, yaxis=hidden)
@@ -73,7 +71,7 @@ class Plots:
         return figure.update_yaxes(title="error in cross-validation")
 
     def convergence(self) -> go.Figure:
-        """Above: the objective by round. Below: what tells how far the answer is from the best, on a log axis."""
+        """Above: the objective by round. Below: how far the answer is from the best, on a log axis."""
         history = self.run.history
         figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08)
         if "objective" in history:
@@ -101,12 +99,12 @@ class Plots:
             figure.update_xaxes(title=title).update_yaxes(title="nodes")
         else:
             figure = go.Figure(self._scatter(
-                np.stack([rows, gain], axis=1), mode="markers", text=self._told(known),
+                np.stack([rows, gain], axis=1), mode="markers", text=self._labels(known),
                 hovertemplate="%{text}<extra></extra>",
                 marker={"color": np.where(gain < 0, WORSE, BETTER), "size": 6, "opacity": 0.7},
             ))  # fmt: skip
             wide = rows.min(initial=1) > 0 and rows.max(initial=1) > 10 * rows.min(initial=1)
-            figure.update_xaxes(title="rows to learn from", type="log" if wide else "linear")
+            figure.update_xaxes(title="training rows", type="log" if wide else "linear")
             figure.update_yaxes(title=title, rangemode="tozero", zeroline=True, zerolinewidth=1.5)
         return figure.update_layout(template="plotly_white", height=380, margin=_margin(), showlegend=False)
 
@@ -131,14 +129,14 @@ class Plots:
         x, y = np.asarray(spots, dtype=np.float32).T
         return kind(x=np.ascontiguousarray(x), y=np.ascontiguousarray(y), **options)
 
-    def _told(self, numbers: Ints) -> list[str]:
-        """What is said of nodes under the pointer."""
+    def _labels(self, numbers: Ints) -> list[str]:
+        """What is shown of nodes under the pointer."""
         near, chosen = self.run.graph.degrees[numbers], self.run.nodes.iloc[numbers]
         return [
-            f"<b>{html.escape(str(name))}</b><br>{rows:,} rows to learn from, {degree} neighbours<br>"
+            f"<b>{html.escape(str(name))}</b><br>{rows:,} training rows, {degree} neighbours<br>"
             f"error alone {words.number(alone)}, for all {words.number(pooled)}, tailored {words.number(tailored)}"
             for name, rows, degree, alone, pooled, tailored in zip(
-                chosen.index, chosen["train_rows"], near, *(chosen[f"error_{kind}"] for kind in BESIDE), strict=True
+                chosen.index, chosen["train_rows"], near, *(chosen[f"error_{role}"] for role in BESIDE), strict=True
             )
         ]
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import networkx
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
 from kinfolk.network.graph import Graph
-from kinfolk.report.facts import on_globe
+from kinfolk.report.facts import RunFacts, on_globe
 from kinfolk.typing import Floats, Ints
-
-if TYPE_CHECKING:
-    from kinfolk.report.facts import RunFacts
 
 MOST_SPRINGS = 1_000  # nodes; more are laid out by eigenvectors, which is quicker
 GAP = 0.25  # between components, in the size of a single node's box

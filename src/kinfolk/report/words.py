@@ -1,20 +1,50 @@
-"""Numbers and sentences of the page."""
+"""All English about results: titles, numbers, sentences. Facts come in, text goes out."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas
 from markupsafe import Markup
 
-if TYPE_CHECKING:
-    from kinfolk.report.facts import RunFacts
+from kinfolk.checks import listing
+from kinfolk.engine.saved_run import Account
+from kinfolk.report.facts import GraphOrigin, Judgement, Note, Role, RunFacts
 
-GIVEN_EDGES = "the edges that were given"  # as kinship calls them
-ROLES = {"final": "what each node ends with", "alone": "every node alone", "pooled": "one model for all",
-         "tailored": "tailored models", "control": "control"}  # fmt: skip
+TITLES = {
+    Role.FINAL: "best validated model per node",
+    Role.TAILORED: "tailored models",
+    Role.ALONE: "every node alone",
+    Role.POOLED: "one model for all",
+    Role.CONTROL: "the same on a random graph",
+}
+METHODS = {
+    "gtvmin": "GTVMin, φ = ‖·‖₂",
+    "gtvmin-smooth": "GTVMin, φ = ½‖·‖²",
+    "fedrelax": "FedRelax",
+    "ifca": "IFCA, no graph",
+}  # others come from a file, and are called as the user does
+PARAMETERS = {"lam": "λ = {}", "ridge": "ridge {}", "model_count": "{} models"}
+NOTES = {
+    "coordinates": "{columns} are used as node positions, not as features; list them in `features` to use them "
+    "as both.",
+    "constant column": "Column {column} has the same value everywhere: left out.",
+    "time column": "Column {column} is the time: later rows are to be predicted, so it is not a feature.",
+    "unreadable dates": "Column {column} looks like dates that cannot be read: left out. Write them as 2026-01-31.",
+    "names of rows": "Column {column} has a different text in most rows: left out.",
+    "rows without a target": "{count} rows without a target were left out.",
+    "test rows of unseen classes": "{count} test rows have a class that no training row has: not tested.",
+    "classes": "The target is read as {count} classes; task regression predicts it as a number.",
+    "alone is impossible": "Alone is impossible: no tested node has training rows.",
+    "nodes without training rows": "{count} tested nodes have no training rows: alone they get the model of all.",
+    "graph not used": "This method does not use the graph; it is only shown.",
+    "no control": "There is no control: no other graph has the same degrees, or too few to draw one.",
+}
+
+
+# ---------------------------------------------------------------------- numbers
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -36,6 +66,16 @@ def number(value: Any, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def percent(value: float) -> str:
+    """A share in per cent, with a decimal where it is small.
+
+    >>> percent(12.34), percent(3.21), percent(-0.01), percent(-0.12)
+    ('12', '3.2', '0.0', '−0.1')
+    """
+    text = f"{abs(value):.0f}" if abs(value) >= 10 else f"{abs(value):.1f}"
+    return f"−{text}" if value < 0 and float(text) else text
+
+
 def signed(value: float) -> str:
     """A change in per cent.
 
@@ -47,13 +87,13 @@ def signed(value: float) -> str:
     return f"{'+' if value > 0 else '−'}{abs(value):.0f} %"
 
 
-def breakable(name: str) -> Markup:
-    """A name that may be broken after its underscores; anything else in it is escaped.
+def share(value: Any) -> str:
+    """A share of the nodes, or a dash.
 
-    >>> breakable("log_<b>")
-    Markup('log_<wbr>&lt;b&gt;')
+    >>> share(31.6), share(None)
+    ('32 %', '–')
     """
-    return Markup("_<wbr>").join(name.split("_"))
+    return "–" if value is None or pandas.isna(value) else f"{value:.0f} %"
 
 
 def size(count: Any) -> str:
@@ -66,25 +106,136 @@ def size(count: Any) -> str:
         return "–"
     if count == 0:
         return "none"
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= scale:
             return f"{number(count / scale)} {unit}"
     return f"{count:.0f} bytes"
 
 
+def breakable(name: str) -> Markup:
+    """A name that may be broken after its underscores; anything else in it is escaped.
+
+    >>> breakable("log_<b>")
+    Markup('log_<wbr>&lt;b&gt;')
+    """
+    return Markup("_<wbr>").join(name.split("_"))
+
+
+# ---------------------------------------------------------------------- titles
+
+
+def title(role: str, method: str) -> str:
+    """The title of a row of the leaderboard.
+
+    >>> title("tailored", "gtvmin"), title("control", "gtvmin"), title("pooled", "")
+    ('tailored: GTVMin, φ = ‖·‖₂', 'control: the same on a random graph', 'one model for all')
+    """
+    if role in (Role.ALONE, Role.POOLED):
+        return TITLES[Role(role)]
+    return f"{role}: {subtitle(role, method)}"
+
+
+def subtitle(role: str, method: str) -> str:
+    """The title without the role: the method of tailored models."""
+    return METHODS.get(method, method) if role == Role.TAILORED else TITLES[Role(role)]
+
+
+def parameter(name: str, value: float | None) -> str:
+    """The parameter that was chosen.
+
+    >>> parameter("lam", 0.5), parameter("model_count", 3.0), parameter("", None)
+    ('λ = 0.5', '3 models', '–')
+    """
+    if not name or value is None or (name == "ridge" and value == 0):
+        return "–"
+    return PARAMETERS[name].format(number(value))
+
+
 def error_name(run: RunFacts) -> str:
-    """What the errors of the leaderboard and of nodes are."""
+    """What errors, gains and cross-validation compare."""
     return "Brier score" if run.target.classifies else "root mean squared error"
 
 
-def loss_name(run: RunFacts) -> str:
-    """What gains and cross-validation compare."""
-    return "Brier score" if run.target.classifies else "root mean squared error"
+def graph_origin(origin: GraphOrigin) -> str:
+    """Where the graph came from.
+
+    >>> graph_origin(GraphOrigin("coordinates", 5, ("lat", "lon")))
+    'each node with the 5 nearest by lat and lon'
+    """
+    return {
+        "edges": "the edges that were given",
+        "complete": "every pair",
+        "coordinates": f"each node with the {origin.neighbours} nearest by {' and '.join(origin.columns)}",
+        "similarity": f"each node with the {origin.neighbours} whose own models are most similar",
+    }[origin.kind]
 
 
-def gain_sentence(run: RunFacts) -> str:
-    """How a gain is counted."""
-    return f"per cent less {loss_name(run)} of the tailored model on the node's own test rows"
+def note_text(note: Note) -> str:
+    """A note as a sentence.
+
+    >>> note_text(Note("rows without a target", {"count": 1200}))
+    '1,200 rows without a target were left out.'
+    """
+    values = {name: _shown(value) for name, value in note.values.items()}
+    return NOTES[note.kind].format(**values)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return " and ".join(map(repr, value))
+    return f"{value:,}" if isinstance(value, int) else listing([value])
+
+
+# ---------------------------------------------------------------------- the judgement
+
+
+def judgement(judged: Judgement) -> str:
+    """The judgement in words: the verdict, the figures, what to do, and whether the graph matters."""
+    heading, rest = judgement_parts(judged)
+    return f"{heading}: {rest}"
+
+
+def judgement_parts(judged: Judgement) -> tuple[str, str]:
+    """The verdict, and the sentences that follow it."""
+    best = TITLES[judged.against] + (", the better baseline" if judged.alone_is_possible else "")
+    compared = f"{percent(abs(judged.gain))} % {'less' if judged.gain >= 0 else 'more'} error than {best}"
+    interval = f"(95 % interval {percent(judged.low)} to {percent(judged.high)} %)"
+    shares = f"{judged.helped:.0f} % of the nodes are better off, {judged.hurt:.0f} % worse."
+    heading, then = {
+        "helps": ("Learning together helps", _about_the_graph(judged)),
+        "does not help": ("Learning together does not help", _advice(judged)),
+        "no clear difference": ("No clear difference", _advice(judged)),
+    }[judged.verdict]
+    lead = "learning together has " if judged.verdict == "no clear difference" else ""
+    return heading, f"{lead}{compared} {interval}. {shares}{then}"
+
+
+def _advice(judged: Judgement) -> str:
+    return f" Recommended by cross-validation: {TITLES[judged.recommended]}."
+
+
+def _about_the_graph(judged: Judgement) -> str:
+    if judged.control is None:
+        return ""
+    control = f"on a random graph with the same degrees the gain is {percent(judged.control)} %."
+    if judged.control < judged.gain / 2:
+        return f" The graph matters: {control}"
+    return f" Which graph it is hardly matters: {control}"
+
+
+def caption(run: RunFacts) -> str:
+    """What stands below the leaderboard."""
+    what = "Brier score (0: always right)" if run.target.classifies else f"{error_name(run)} of {run.columns.target}"
+    against = TITLES[Role.ALONE if Role.ALONE in run.leaderboard.index else Role.POOLED]
+    tested = f"mean over nodes, {int(run.nodes['test_rows'].sum()):,} held-out rows"
+    return f"Error: {what}, {tested}. Helped, hurt: nodes, compared with {against}. {chosen(run)}"
+
+
+def chosen(run: RunFacts) -> str:
+    """Which models the nodes end with."""
+    counts = run.nodes["role"].value_counts()
+    shares = [f"{role} {100 * count / len(run.nodes):.0f} %" for role, count in counts.items()]
+    return f"Chosen per node: {', '.join(shares)}."
 
 
 def same_size(run: RunFacts) -> int | None:
@@ -93,78 +244,77 @@ def same_size(run: RunFacts) -> int | None:
     return int(sizes[0]) if len(sizes) == 1 else None
 
 
-def judgement(run: RunFacts) -> tuple[str, str]:
-    """The judgement as a heading and what follows."""
-    heading, _, rest = run.judgement.text.partition(": ")
-    return heading.removesuffix(" here"), rest[:1].upper() + rest[1:]
-
-
-def taken(run: RunFacts) -> list[tuple[str, int, float]]:
-    """What the nodes ended with: kind, count, per cent of the nodes."""
-    counts = run.nodes["model"].value_counts()
-    return [(ROLES[str(kind)], int(count), 100 * count / len(run.nodes)) for kind, count in counts.items()]
-
-
 # ---------------------------------------------------------------------- what was exchanged
 
 
 def exchange(run: RunFacts) -> dict[str, Any]:
     """What a federation would have sent, in numbers and in sentences."""
-    rounds, sent = int(run.about["rounds"]), float(run.history["bytes"].iloc[-1])
-    messages = 2 * run.graph.edge_count
+    rounds, sent = run.account.rounds, float(run.history["bytes"].iloc[-1])
     per_round = (sent - float(run.history["bytes"].iloc[0])) / max(rounds, 1)
-    says, sees, hidden = _talk(run)
-    between_neighbours = [
-        ("messages between neighbours in each round", number(messages, 9)),
-        ("messages between neighbours in all", number(messages * rounds, 12)),
+    figures = [
+        ("rounds", number(rounds, 9)),
+        ("sent in each round", size(per_round)),
+        ("sent in all", size(sent)),
+        ("sent by a typical node in each round", size(per_round / max(len(run.nodes), 1))),
     ]
+    if _sent_to(run.account, "neighbours"):
+        messages = 2 * run.graph.edge_count
+        figures[1:1] = [
+            ("messages between neighbours in each round", number(messages, 9)),
+            ("messages between neighbours in all", number(messages * rounds, 12)),
+        ]
     return {
-        "figures": [
-            ("rounds", number(rounds, 9)),
-            *(between_neighbours if _sent_to(run, "neighbours") else []),
-            ("sent in each round", size(per_round)),
-            ("sent in all", size(sent)),
-            ("sent by a typical node in each round", size(per_round / max(len(run.nodes), 1))),
-        ],
-        "says": " ".join([says, *_besides(run)]),
-        "sees": sees,
-        "hidden": hidden,
+        "figures": figures,
+        "sends": " ".join([_sends(run.account), *_besides(run)]),
+        "sees": _sees(run.account),
+        "hidden": _hidden(run),
     }
+
+
+def _sent_to(account: Account, to: str) -> list[dict[str, Any]]:
+    """What the algorithm declares to leave a node for its neighbours, or for the coordinator."""
+    return [each for each in account.sends or () if each["to"] == to]
+
+
+def _sends(account: Account) -> str:
+    if account.sends is None:
+        return f"{account.algorithm} does not declare what it sends: it is unknown what leaves a node."
+    neighbours, coordinator = (_contents(_sent_to(account, to)) for to in ("neighbours", "coordinator"))
+    public = f" Predictions are made at {account.public}." if account.public else ""
+    return f"Each node sends to every neighbour: {neighbours}. To the coordinator: {coordinator}.{public}"
 
 
 def _besides(run: RunFacts) -> list[str]:
     """What had to leave nodes besides, for the graph and for nodes that ended with one model for all."""
-    pooled = int((run.nodes["model"] == "pooled").sum())
+    pooled = int((run.nodes["role"] == Role.POOLED).sum())
     out = []
-    if "most similar" in run.about["graph"]:
-        out.append("To find who is similar, every node first told the parameters of a model that it had fitted alone.")
+    if run.origin.leaves:
+        out.append(f"To find similar nodes, each node first sent {run.origin.leaves}.")
     if pooled:
-        out.append(f"The model of all, with which {pooled:,} nodes end, was fitted to all rows in one place.")
+        out.append(f"The model of all, which {pooled:,} nodes end with, was fitted to all rows in one place.")
     return out
 
 
-def _sent_to(run: RunFacts, to: str) -> list[dict[str, Any]]:
-    """What the algorithm declares to leave a node for its neighbours, or for the coordinator."""
-    return [each for each in run.about["sends"] or [] if each["to"] == to]
-
-
-def _talk(run: RunFacts) -> tuple[str, list[str], list[str]]:
-    """What a node sends, what a neighbour can see, and what it cannot; from what the algorithm declares."""
-    if run.about["sends"] is None:
-        unknown = f"{run.about['algorithm']} does not declare what it sends: nobody knows what leaves a node."
-        return unknown, ["Unknown."], ["Unknown."]
-    neighbours, coordinator = _sent_to(run, "neighbours"), _sent_to(run, "coordinator")
-    says = f"To each neighbour every node sends {_contents(neighbours)}. To the coordinator: {_contents(coordinator)}."
-    hidden = ["Rows: features and targets are not among what the algorithm declares, and all else is refused."]
+def _sees(account: Account) -> list[str]:
+    if account.sends is None:
+        return ["Unknown."]
+    neighbours = _sent_to(account, "neighbours")
     if not neighbours:
-        return says, ["Nothing: neighbours exchange no messages."], hidden
-    if "most similar" not in run.about["graph"]:
-        hidden.append("Models of nodes that it has no edge with.")
-    if run.about["public"]:
-        says += f" Predictions are made at {run.about['public']}."
-        sees = ["The predictions of its neighbours' models at the public points, and the points themselves."]
-        return says, sees, [*hidden, "The inside of a neighbour's model: only its predictions are known."]
-    return says, [f"What its neighbours send, round by round: {_contents(neighbours)}."], hidden
+        return ["Nothing: neighbours exchange no messages."]
+    if account.public:
+        return ["The predictions of its neighbours' models at the public points, and the points themselves."]
+    return [f"What its neighbours send, round by round: {_contents(neighbours)}."]
+
+
+def _hidden(run: RunFacts) -> list[str]:
+    if run.account.sends is None:
+        return ["Unknown."]
+    out = ["Rows: features and targets are not among what the algorithm declares, and anything else is refused."]
+    if _sent_to(run.account, "neighbours") and run.origin.kind != "similarity":
+        out.append("Models of nodes that it has no edge with.")
+    if run.account.public:
+        out.append("The inside of a neighbour's model: only its predictions are known.")
+    return out
 
 
 def _contents(sent: list[dict[str, Any]]) -> str:
@@ -183,7 +333,7 @@ def command(run: RunFacts) -> str:
     """The line of the shell that repeats a run; the files are called as in the manual."""
     options = dict(run.settings.to_toml())
     words = ["kinfolk", "fit", "TABLE.csv"]
-    if run.about["graph"] == GIVEN_EDGES:
+    if run.origin.kind == "edges":
         options["edges"] = "EDGES.csv"
     for name, value in options.items():
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -194,10 +344,10 @@ def command(run: RunFacts) -> str:
 def python_lines(run: RunFacts) -> str:
     """The same in Python."""
     options = [f"{name}={value!r}" for name, value in run.settings.to_toml().items()]
-    if run.settings.model.startswith("given: "):
+    if run.settings.given_model:
         options = [each for each in options if not each.startswith("model=")]
-        options.append(f"model={run.settings.model.removeprefix('given: ')}(...)")
-    if run.about["graph"] == GIVEN_EDGES:
+        options.append(f"model={run.settings.given_model}(...)")
+    if run.origin.kind == "edges":
         options.append('edges=kinfolk.read_table("EDGES.csv")')
     return (
         f'import kinfolk\n\ntable = kinfolk.read_table("TABLE.csv")\nrun = kinfolk.learn(table, {", ".join(options)})'

@@ -1,6 +1,6 @@
 """Graphs from data: who is kin, judged by what the nodes have.
 
-A measure gives a distance for every pair of nodes and says what has to leave a node for it (``needs``, ``leaves``);
+A measure gives a distance for every pair of nodes and declares what has to leave a node for it (``needs``, ``leaves``);
 ``nearest_kin`` turns it into a graph. ``pooling_test`` then asks of every edge whether pooling its ends pays.
 
 >>> import numpy as np
@@ -15,19 +15,17 @@ Network(4 nodes, 2 edges, 8 samples, 1 features)
 """
 
 from kinfolk.similarity.divergence import EmbeddedDivergence, kullback_leibler
-from kinfolk.similarity.joining import Measure, nearest_kin
-from kinfolk.similarity.measures import MixingDistance, ParameterDistance, PredictionDistance, QuantileDistance
+from kinfolk.similarity.joining import Measure, Placed, nearest_kin
+from kinfolk.similarity.measures import (
+    DeviationDistance,
+    MixingDistance,
+    ParameterDistance,
+    PredictionDistance,
+    QuantileDistance,
+)
 from kinfolk.similarity.pooling import PoolingTest, pooling_test
 
 __all__ = [
-    "EmbeddedDivergence",
-    "Measure",
-    "MixingDistance",
-    "ParameterDistance",
-    "PoolingTest",
-    "PredictionDistance",
-    "QuantileDistance",
-    "kullback_leibler",
-    "nearest_kin",
-    "pooling_test",
-]
+    "DeviationDistance", "EmbeddedDivergence", "Measure", "MixingDistance", "ParameterDistance", "Placed",
+    "PoolingTest", "PredictionDistance", "QuantileDistance", "kullback_leibler", "nearest_kin", "pooling_test",
+]  # fmt: skip

@@ -39,7 +39,7 @@ class EmbeddedDivergence:
     (1) is not symmetric, and negative by chance for nodes that are alike: both directions are averaged, and what is
     below 0 becomes 0. t-SNE is joint, so **rows of all nodes must be brought together**; labels are not used. t-SNE
     takes most of the time. Nodes with fewer than ``neighbours`` + 1 rows have no (1)
-    and are joined with nobody.
+    and have no neighbours.
 
     Parameters
     ----------

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from kinfolk.checks import AtLeast, InputError, Positive, check_parameters, check_value
 from kinfolk.network.graph import Graph
-from kinfolk.network.graphs import from_distances
+from kinfolk.network.graphs import nearest
 from kinfolk.network.network import Network
-from kinfolk.typing import Bools, Floats, Ints
+from kinfolk.typing import Floats, Ints
 
 Needs = Literal["numbers only", "pooled rows"]
+NUMBERS_AT_ONCE = 2**24  # distances that are looked at together
 
 
 class Measure(Protocol):
     """How far apart the nodes of a network are; a frozen dataclass of options.
 
-    ``needs`` says whether rows must be brought together, and ``leaves`` in words what leaves a node.
+    ``needs`` declares whether rows must be brought together, and ``leaves`` describes what leaves a node.
     """
 
     needs: ClassVar[Needs]
@@ -30,22 +33,47 @@ class Measure(Protocol):
         ...
 
 
+class Placed(ABC):
+    """A measure that puts every node at a point: distances are those of points, and are computed as needed."""
+
+    metric: ClassVar[Literal["euclidean", "cityblock"]] = "euclidean"
+
+    @abstractmethod
+    def places(self, network: Network) -> Floats:
+        """The points of the nodes (nodes, numbers); NaN for a node about which nothing is known."""
+
+    def distances(self, network: Network) -> Floats:
+        """The distances of the points."""
+        places = self.places(network)
+        return np.asarray(cdist(places, places, self.metric))
+
+
 def nearest_kin(
     network: Network, measure: Measure, *, k: int | None = 4, scale: float | Literal["median"] = "median"
 ) -> Graph:
     """Join every node with the ``k`` nearest by a measure, with weights exp(−distance / scale).
 
     Clustered Federated Learning via Generalized Total Variation Minimization (2023), section VI-C, joins the 4
-    nearest with ``scale=1``. Nodes about which the measure knows nothing, such as those without data, are joined with
-    nobody. All pairs are measured: memory grows with the square of the number of nodes.
+    nearest with ``scale=1``. Nodes about which the measure knows nothing, such as those without data, have no
+    neighbours. All pairs are compared: time grows with the square of the number of nodes, and memory as well where the
+    measure is no ``Placed`` one.
 
     Parameters
     ----------
-    network : the nodes and their data; its graph plays no part.
-    measure : one of this package, or any ``Measure``.
-    k : how many nodes each one chooses (all the others if they are fewer); an edge exists if either end chose the
+    network : Network
+        The nodes and their data; its graph plays no part.
+    measure : Measure
+        One of this package, or any other.
+    k : int, optional
+        How many nodes each one chooses (all the others if they are fewer); an edge exists if either end chose the
         other. None: all pairs are joined.
-    scale : a number, or ``"median"`` of the distances of all pairs that are joined, whatever the units.
+    scale : float or "median"
+        ``"median"``: of the distances of all pairs that are joined, whatever the units.
+
+    Returns
+    -------
+    Graph
+        The graph over the same nodes.
 
     >>> from kinfolk import graphs
     >>> from kinfolk.similarity import ParameterDistance
@@ -58,32 +86,27 @@ def nearest_kin(
     check_value("scale", "nearest_kin", scale, Annotated[float, Positive()] | Literal["median"])
     if dataclasses.is_dataclass(measure):
         check_parameters(measure)
-    known, distances = _among_known(network, measure)
-    fewest = None if k is None else min(k, len(known) - 1)
-    joined = from_distances(distances, k=fewest, scale=_scale(distances, fewest) if scale == "median" else scale)
-    ends = known[np.stack([joined.head, joined.tail], axis=1)]
-    return Graph(network.graph.node_count, ends, joined.weights, network.names)
+    ends, length = _joined(network, measure, k)
+    weights = np.exp(-length / ((float(np.median(length)) or 1.0) if scale == "median" else scale))
+    return Graph(network.graph.node_count, ends[weights > 0], weights[weights > 0], network.names)
 
 
-def _among_known(network: Network, measure: Measure) -> tuple[Ints, Floats]:
-    """The nodes that the measure knows, and the distances among them."""
-    distances = measure.distances(network)
-    known = np.flatnonzero(~np.isnan(np.diagonal(distances)))
+def _joined(network: Network, measure: Measure, k: int | None) -> tuple[Ints, Floats]:
+    """The pairs of which either end is among the k nearest of the other (pairs, 2), and their distances."""
+    metric = measure.metric if isinstance(measure, Placed) else None
+    table = measure.places(network) if isinstance(measure, Placed) else measure.distances(network)
+    known = np.flatnonzero(~np.isnan(table[:, 0] if metric else np.diagonal(table)))
     if len(known) < 2:
         raise InputError(
             f"Expected two nodes at least that {type(measure).__name__} can compare, got {len(known)} of "
             f"{network.graph.node_count}: nodes need data of their own to be found similar."
         )
-    return known, distances[np.ix_(known, known)]
-
-
-def _scale(distances: Floats, k: int | None) -> float:
-    """The median distance of joined pairs; 1 where most of them are at the same place."""
-    huge = float(distances.max()) or 1.0  # with such a scale no weight is lost to rounding
-    joined = from_distances(distances, k=k, scale=huge)
-    return float(np.median(distances[joined.head, joined.tail])) or 1.0
-
-
-def blank(known: Bools, distances: Floats) -> Floats:
-    """Distances with NaN in the rows and columns of nodes that are not known."""
-    return np.where(known[:, None] & known[None, :], distances, np.nan)
+    chosen, found = [], []
+    for some in np.array_split(known, max(1, len(known) ** 2 // NUMBERS_AT_ONCE)):
+        apart = cdist(table[some], table[known], metric) if metric else table[np.ix_(some, known)]
+        apart[some[:, None] == known] = np.inf
+        rows, columns = nearest(apart, len(known) - 1 if k is None else min(k, len(known) - 1))
+        chosen.append(np.stack([some[rows], known[columns]], axis=1))
+        found.append(apart[rows, columns])
+    ends, first = np.unique(np.sort(np.concatenate(chosen), axis=1), axis=0, return_index=True)
+    return ends, np.concatenate(found)[first]

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from kinfolk.algorithms.fedrelax import FedRelax
-from kinfolk.checks import AtLeast, InputError, check_parameters
+from kinfolk.checks import AtLeast, InputError, Positive, check_parameters
 from kinfolk.engine.protocol import Turn
 from kinfolk.local_models.least_squares import LinearModel
+from kinfolk.network.data import Data
 from kinfolk.network.graphs import as_shares
 from kinfolk.network.network import Network
 from kinfolk.objective.losses import Loss, Squared
-from kinfolk.similarity.joining import Needs, blank
+from kinfolk.similarity.joining import Needs, Placed
 from kinfolk.typing import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
-class MixingDistance:
+class MixingDistance(Placed):
     """The part of the data that two nodes do not have in common: 1 − Σ_k min(ρ_ik, ρ_jk), after eq (21) of FedRelax.
 
     It is half of ‖ρ_i − ρ_j‖₁. ``graphs.overlap`` gives the graph of the paper, with (21) itself as weights.
@@ -37,15 +37,16 @@ class MixingDistance:
 
     mixing: Any = field(default=None, hash=False, compare=False)
 
+    metric: ClassVar[Literal["cityblock"]] = "cityblock"
     needs: ClassVar[Needs] = "numbers only"
     leaves: ClassVar[str] = "the shares of the kinds of data that a node has"
 
-    def distances(self, network: Network) -> Floats:
-        """Half of the sum of absolute differences."""
+    def places(self, network: Network) -> Floats:
+        """Half of the mixing vectors."""
         shares = class_shares(network) if self.mixing is None else as_shares(self.mixing)
         if len(shares) != network.graph.node_count:
             raise InputError(f"Expected {network.graph.node_count} mixing vectors, got {len(shares)}.")
-        return blank(~np.isnan(shares[:, 0]), 0.5 * cdist(shares, shares, "cityblock"))
+        return 0.5 * shares
 
 
 def class_shares(network: Network) -> Floats:
@@ -66,10 +67,10 @@ def class_shares(network: Network) -> Floats:
 
 
 @dataclass(frozen=True)
-class ParameterDistance:
+class ParameterDistance(Placed):
     """‖w_i − w_j‖ of linear models that every node fits alone.
 
-    Features should be on one scale. The ridge term keeps nodes with few samples from being far from everybody.
+    Features should be on one scale. The ridge term keeps nodes with few samples from being far from all others.
 
     Parameters
     ----------
@@ -87,17 +88,57 @@ class ParameterDistance:
     needs: ClassVar[Needs] = "numbers only"
     leaves: ClassVar[str] = "the parameters of a model that the node has fitted alone"
 
-    def distances(self, network: Network) -> Floats:
-        """Euclidean, among local minimisers."""
+    def places(self, network: Network) -> Floats:
+        """The local minimisers."""
         self.loss.check_labels(network.data.y)
         losses = network.site.local_losses(self.loss)
-        w = losses.minimise()
-        return blank(losses.has_data, cdist(w, w))
+        return np.where(losses.has_data[:, None], losses.minimise(), np.nan)
 
 
 @dataclass(frozen=True)
-class PredictionDistance:
-    """The root mean square difference of what models, fitted at every node alone, say of common public points.
+class DeviationDistance(Placed):
+    """‖d_i − d_j‖, where d_i is how the linear model of node i differs from the pooled one.
+
+        d_i = argmin_d Σ_r (y_r − x_r'w̄ − x_r'd)² + shrinkage ‖d‖²    over the rows r of node i, with an intercept
+
+    A node with few rows is near the pooled model w̄, and so are all of its kind. Features should be on one scale.
+
+    Parameters
+    ----------
+    classes : int
+        Number of classes if the labels are classes 0, 1, ...: then there is one d_i for each. 0: labels are numbers.
+    shrinkage : float
+        Rows that the pooled model counts for.
+
+    >>> from kinfolk import graphs
+    >>> x = [[-1.0], [1.0]]
+    >>> network = Network(graphs.chain(3), [(x, [-1.0, 1.0]), (x, [-1.0, 1.0]), (x, [1.0, -1.0])])
+    >>> DeviationDistance(shrinkage=2.0).distances(network).round(2)
+    array([[0., 0., 1.], [0., 0., 1.], [1., 1., 0.]])
+    """
+
+    classes: Annotated[int, AtLeast(0)] = 0
+    shrinkage: Annotated[float, Positive()] = 10.0
+
+    needs: ClassVar[Needs] = "numbers only"
+    leaves: ClassVar[str] = "sums of products for a common linear model, and how the node's own model differs from it"
+
+    def places(self, network: Network) -> Floats:
+        """The differences d_i, those of all classes side by side."""
+        data = network.data
+        wanted = [(data.y == k).astype(float) for k in range(self.classes)] or [data.y]
+        loss = Squared(reduction="sum", ridge=2 * self.shrinkage)
+        X = np.column_stack([data.X, np.ones(len(data.X))])
+        parts = []
+        for y in wanted:
+            pooled = np.linalg.lstsq(X.T @ X + np.eye(X.shape[1]), X.T @ y, rcond=None)[0]
+            parts.append(loss.bind(Data(X, y - X @ pooled, data.starts)).minimise())
+        return np.where(data.sizes[:, None] > 0, np.concatenate(parts, axis=1), np.nan)
+
+
+@dataclass(frozen=True)
+class PredictionDistance(Placed):
+    """The root mean square difference of predictions on common public points, by models fitted at every node alone.
 
     Any model will do. For linear models it is the distance of parameters in the metric of the public points, so that
     the units of features play no part.
@@ -121,8 +162,8 @@ class PredictionDistance:
     needs: ClassVar[Needs] = "numbers only"
     leaves: ClassVar[str] = "predictions on public points, of a model that the node has fitted alone"
 
-    def distances(self, network: Network) -> Floats:
-        """Euclidean among predictions, over the root of the number of points."""
+    def places(self, network: Network) -> Floats:
+        """The predictions, over the root of the number of points."""
         alone = FedRelax(self.model, lam=0.0)
         alone.check(network)
         check_parameters(alone)
@@ -132,12 +173,12 @@ class PredictionDistance:
                 "cannot be compared. Use network.with_public with an array (points, features)."
             )
         state, _ = alone.init(network.site, Turn(0, network.site.nodes, self.seed))
-        said = state.said.reshape(len(state.said), -1)
-        return blank(~np.isnan(said[:, 0]), cdist(said, said) / np.sqrt(state.said.shape[1]))
+        points: int = state.predicted.shape[1]
+        return np.asarray(state.predicted.reshape(len(state.predicted), -1) / np.sqrt(points))
 
 
 @dataclass(frozen=True)
-class QuantileDistance:
+class QuantileDistance(Placed):
     """The Wasserstein distance of every feature and of the label, averaged over these coordinates.
 
         W₁(i, j) = ∫₀¹ |F_i⁻¹(q) − F_j⁻¹(q)| dq,    by the midpoint rule on ``quantiles`` equal steps
@@ -160,22 +201,23 @@ class QuantileDistance:
     quantiles: Annotated[int, AtLeast(1)] = 20
     standardise: bool = True
 
+    metric: ClassVar[Literal["cityblock"]] = "cityblock"
     needs: ClassVar[Needs] = "numbers only"
     leaves: ClassVar[str] = (
         "quantiles of every feature and of the label (values of rows), and sums for standard deviations"
     )
 
-    def distances(self, network: Network) -> Floats:
-        """Mean absolute difference of quantiles."""
+    def places(self, network: Network) -> Floats:
+        """The quantiles, over their number."""
         data = network.data
         columns = np.column_stack([data.X, data.y])
         if self.standardise:
             spread = columns.std(axis=0)
             columns = columns / np.where(spread > 0, spread, 1.0)
         known = data.sizes > 0
-        found = np.zeros((data.node_count, columns.shape[1] * self.quantiles))
+        found = np.full((data.node_count, columns.shape[1] * self.quantiles), np.nan)
         found[known] = self._quantiles(columns, data.owner, data.starts, known)
-        return blank(known, cdist(found, found, "cityblock") / found.shape[1])
+        return np.asarray(found / found.shape[1])
 
     def _quantiles(self, columns: Floats, owner: Ints, starts: Ints, known: Bools) -> Floats:
         """F_i⁻¹ at the midpoints of equal steps (known nodes, coordinates · quantiles)."""

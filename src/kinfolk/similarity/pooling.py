@@ -19,6 +19,7 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.checks import AtLeast, InputError, check_value
 from kinfolk.network.data import Data, check_one_label
+from kinfolk.network.folds import row_folds
 from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
 from kinfolk.objective.local_losses import solve_symmetric
@@ -104,7 +105,7 @@ def pooling_test(
     tested = network.graph if candidates is None else candidates
     if tested.node_count != network.graph.node_count:
         raise InputError(f"Expected candidates among {network.graph.node_count} nodes, got {tested.node_count}.")
-    data, fold = network.data, deal(network.data, folds, seed)
+    data, fold = network.data, row_folds(network.data.owner, folds, seed)
     X = np.column_stack([data.X, np.ones(len(data.X))]) if intercept else np.ascontiguousarray(data.X)
     penalty = np.diag(np.r_[np.full(data.feature_count, ridge), np.zeros(int(intercept))])
     alone, pooled = np.zeros(data.node_count), np.zeros(tested.edge_count)
@@ -160,19 +161,4 @@ def _pooled_error(graph: Graph, learnt: Moments, held: Moments, penalty: Floats)
         both = learnt.take(head).plus(learnt.take(tail))
         w = solve_symmetric(both.gram + penalty, both.cross)
         out[some] = held.take(head).plus(held.take(tail)).error(w)
-    return out
-
-
-def deal(data: Data, folds: int, seed: int) -> Ints:
-    """The fold of every row: the rows of a node are shuffled and dealt in turn.
-
-    >>> data = Data.from_nodes([([[1.0], [2.0], [3.0], [4.0]], [0.0] * 4), ([[5.0]], [0.0])])
-    >>> fold = deal(data, 2, seed=0)
-    >>> sorted(fold[:4].tolist()), fold[4:].tolist()
-    ([0, 0, 1, 1], [0])
-    """
-    owner = data.owner
-    shuffled = np.lexsort((np.random.default_rng(seed).random(len(owner)), owner))
-    out = np.empty(len(owner), dtype=np.int64)
-    out[shuffled] = (np.arange(len(owner)) - data.starts[owner]) % folds
     return out

@@ -11,13 +11,14 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, listing
+from kinfolk.report.facts import Note
 from kinfolk.tables.settings import Settings
 
 PLACES = (("lat", "lon"), ("latitude", "longitude"), ("lat", "lng"), ("lat", "long"), ("x", "y"))
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 OTHER_DATE = r"\d{1,2}[./]\d{1,2}[./]\d{2,4}"
 MOSTLY = 0.5  # a text column with a larger share of numbers is a column of numbers with mistakes
-NAMES_OF_ROWS = 0.5  # a text column with a larger share of different values tells nothing
+NAMES_OF_ROWS = 0.5  # a text column with a larger share of different values is useless
 FEW_TEXTS = 50  # ... if there are more than these
 
 
@@ -33,7 +34,7 @@ class Columns:
     coords: tuple[str, ...]  # (latitude, longitude), (x, y) or none
     time: str | None
     mark: str | None  # the column that marks test rows
-    notes: tuple[str, ...]  # what was left out, and why
+    notes: tuple[Note, ...]  # what was left out, and why
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -50,11 +51,7 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
     chosen = tuple(dict.fromkeys(settings.features)) or tuple(
         map(str, (name for name in table.columns if name not in taken))
     )
-    notes = (
-        []
-        if not coords or settings.features
-        else [f"The coordinates {listing(coords)} are places of nodes, no features, unless they are listed as such."]
-    )
+    notes = [Note("coordinates", {"columns": list(coords)})] if coords and not settings.features else []
     numbers, categories, dates = [], [], []
     for name in chosen:
         column = table[name]
@@ -62,17 +59,17 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
         if column.isna().all():
             raise InputError(f"Expected values in column {name!r}, all are missing: leave it out with features.")
         if column.nunique() <= 1:
-            notes.append(f"Column {name!r} has the same value everywhere: left out.")
+            notes.append(Note("constant column", {"column": name}))
         elif name == settings.time and pandas.api.types.is_numeric_dtype(column):
-            notes.append(f"Column {name!r} is the time: later rows are to be predicted, so it is no feature.")
+            notes.append(Note("time column", {"column": name}))
         elif _is_date(column):
             dates.append(name)
         elif name not in settings.categorical and _is_number(column, name):
             numbers.append(name)
         elif _looks_like_date(column):
-            notes.append(f"Column {name!r} looks like dates that cannot be read: left out. Write them as 2026-01-31.")
+            notes.append(Note("unreadable dates", {"column": name}))
         elif _names_rows(column) and name not in settings.categorical:
-            notes.append(f"Column {name!r} has another text in most rows: left out.")
+            notes.append(Note("names of rows", {"column": name}))
         else:
             categories.append(name)
     if not numbers + categories + dates:
@@ -123,13 +120,10 @@ def _coords(table: pandas.DataFrame, settings: Settings) -> tuple[str, ...]:
         return settings.coords
     lower = {str(name).lower(): str(name) for name in table.columns}
     for pair in PLACES:
-        names = [lower.get(name) for name in pair]
-        if (
-            None not in names
-            and not {settings.node, settings.target} & set(names)
-            and _settled(table, settings.node, names)
-        ):
-            return tuple(map(str, names))
+        names = [lower[name] for name in pair if name in lower]
+        free = len(names) == 2 and not {settings.node, settings.target} & set(names)
+        if free and _settled(table, settings.node, names):
+            return tuple(names)
     if settings.graph == "coordinates":
         raise InputError(
             "Expected columns with coordinates, found none called lat and lon or x and y: name them with coords."
@@ -137,7 +131,7 @@ def _coords(table: pandas.DataFrame, settings: Settings) -> tuple[str, ...]:
     return ()
 
 
-def _settled(table: pandas.DataFrame, node: str, names: list[str | None]) -> bool:
+def _settled(table: pandas.DataFrame, node: str, names: list[str]) -> bool:
     """Whether columns have one value for every node, as places do."""
     return bool((table.groupby(node)[names].nunique() <= 1).to_numpy().all())
 
@@ -163,7 +157,7 @@ def _check_values(column: pandas.Series, name: str) -> None:
     if pandas.api.types.is_float_dtype(column):
         infinite = int(np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan)).sum())
         if infinite:
-            raise InputError(f"Expected finite numbers in {name!r}, got infinity in {infinite:,} rows: mend these.")
+            raise InputError(f"Expected finite numbers in {name!r}, got infinity in {infinite:,} rows: correct these.")
 
 
 def _is_number(column: pandas.Series, name: str) -> bool:
@@ -181,7 +175,7 @@ def _is_number(column: pandas.Series, name: str) -> bool:
         first = known[wrong].iloc[0]
         raise InputError(
             f"Expected numbers in column {name!r}, got {first!r} and the like in {wrong.sum():,} of {len(known):,} "
-            "rows: mend these, or say that the column is categorical."
+            "rows: correct these, or list the column as categorical."
         )
     return True
 

@@ -50,7 +50,7 @@ class NumberColumn:
     def filled(self, values: Floats) -> Floats:
         """The numbers (rows, 1), or (rows, 0) where they are left out."""
         if np.isinf(values).any():
-            raise InputError(f"Expected finite numbers in column {self.name!r}, got infinity: mend these rows.")
+            raise InputError(f"Expected finite numbers in column {self.name!r}, got infinity: correct these rows.")
         if self.median is None:
             return np.empty((len(values), 0))
         return np.where(np.isnan(values), self.median, values)[:, None]
@@ -308,7 +308,7 @@ def plain(table: pandas.DataFrame, columns: Columns) -> pandas.DataFrame:
         wrong = (read.isna() & table[name].notna()).to_numpy()
         if wrong.any():
             raise InputError(
-                f"Expected numbers in column {name!r}, got {table[name][wrong].iloc[0]!r}: mend these rows."
+                f"Expected numbers in column {name!r}, got {table[name][wrong].iloc[0]!r}: correct these rows."
             )
         out[name] = read.to_numpy(dtype=np.float64, na_value=np.nan)
     for name in columns.categories:

@@ -1,14 +1,16 @@
-"""Families of models, and the methods that learn them together: by name, or from a file of the user's own."""
+"""Families of models, and the methods that learn them together: by name, or from a file of the user's own.
+
+Three ways to learn stand beside each other, for any model: every node alone, one model for all (the same, with all rows
+at one node), and tailored models. The parameter that is chosen is λ for tailored models, and the ridge term for linear
+ones without neighbours.
+"""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
@@ -21,93 +23,111 @@ from sklearn.ensemble import (
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from kinfolk.algorithms import IFCA, GTVMin, Local, Uniform
+from kinfolk.algorithms import IFCA, GTVMin, Local
 from kinfolk.algorithms.fedrelax import FedRelax
+from kinfolk.algorithms.ifca import Uniform
 from kinfolk.checks import InputError
+from kinfolk.engine.fit import Tolerance, fit
+from kinfolk.engine.protocol import Algorithm
+from kinfolk.engine.run import Run
+from kinfolk.engine.selection import path
 from kinfolk.local_models.least_squares import LinearModel
+from kinfolk.network import graphs
+from kinfolk.network.data import Data
 from kinfolk.network.network import Network
 from kinfolk.objective.couplings import Coupling, EuclideanNorm, SquaredNorm
 from kinfolk.objective.losses import Logistic, Loss, Squared
-from kinfolk.tables.candidates import Candidate, Fit
+from kinfolk.report.facts import Role
+from kinfolk.tables.own_code import from_file
 from kinfolk.tables.target import Target
 
 RIDGES = tuple(float(ridge) for ridge in 10.0 ** np.arange(-2, 5))
 NO_RIDGE = 1e-8
-SMOOTH_STRENGTHS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1, 0.5))
-NORM_STRENGTHS = tuple(float(part) for part in 10.0 ** np.arange(-2, 1.1, 0.375))
-RELAX_STRENGTHS = (0.03, 0.15, 0.7, 3.0, 15.0)
-ANY_STRENGTHS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1))
+SMOOTH_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1, 0.5))
+NORM_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-2, 1.1, 0.375))
+RELAX_LAMS = (0.03, 0.15, 0.7, 3.0, 15.0)
+ANY_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1))
 RELAX_ROUNDS = 4  # each fits every model anew, and starts from the answer for the λ before
 IFCA_ROUNDS, IFCA_STARTS = 300, 5
+Parameter = Literal["lam", "ridge", "model_count"]
 
 
-# ---------------------------------------------------------------------- families of models
+# ---------------------------------------------------------------------- ways to learn
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A way to learn: how a value of its parameter becomes an algorithm, and on which network it runs."""
+
+    role: Role
+    method: str  # as ``Settings.method`` names it; "" for baselines
+    parameter: Parameter
+    values: tuple[float, ...]  # to try, ascending
+    algorithm: Callable[[float], Algorithm[Any]]
+    rounds: int = 1_000
+    warm_start: bool = True  # whether each value starts from the one before
+    uses_graph: bool = True
+    converges: bool = True  # whether it comes to rest, so that where it starts does not matter
+
+    def runs(self, network: Network, values: Sequence[float], accuracy: float) -> Iterator[Run]:
+        """The run for each value, ascending; those of λ along a path, each started from the one before."""
+        if self.role in (Role.ALONE, Role.POOLED):
+            where = merged(network) if self.role is Role.POOLED else network
+            return (fit(where, self.algorithm(each), rounds=0, progress=False) for each in values)
+        options: dict[str, Any] = {"rounds": self.rounds, "stop": Tolerance(accuracy), "measure_every": 20}
+        if self.warm_start:
+            return (run for _, run in path(network, self.algorithm(values[0]), values, progress=False, **options))
+        return (fit(network, self.algorithm(each), progress=False, **options) for each in values)
+
+
+def merged(network: Network) -> Network:
+    """All rows at one node."""
+    data = network.data
+    together = Data(data.X, data.y, np.array([0, len(data.y)], dtype=np.int64))
+    shared = None if network.public is None else network.public.points.reshape(-1, data.feature_count)
+    return Network(graphs.edgeless(1), together, public=shared, features=network.features)
+
+
+Method = Callable[[Any, Network, Run], list[Candidate]]  # from what is learnt, and the pooled model
 
 
 @dataclass(frozen=True)
-class Linear:
-    """Linear models, or logistic ones: alone and pooled with a ridge term that is chosen."""
+class Family:
+    """A kind of models: how nodes learn alone, and the methods by which they learn together."""
 
-    loss: Loss
-    ridges: tuple[float, ...]
+    learns: Any  # a loss, or an estimator
+    ridges: tuple[float, ...]  # to choose from, for nodes alone and for one model for all
+    alone: Callable[[Any, float], Any]  # from what is learnt and a ridge term to an algorithm without messages
+    methods: Mapping[str, Method]
 
     def baselines(self) -> tuple[Candidate, Candidate]:
         """One model for all, and every node alone."""
-        return _baselines(self.ridges, lambda ridge: Local(replace(self.loss, ridge=ridge)))
+        pooled, alone = (
+            Candidate(role, "", "ridge", self.ridges, lambda ridge: self.alone(self.learns, ridge))
+            for role in (Role.POOLED, Role.ALONE)
+        )
+        return pooled, alone
 
     def check(self, method: str) -> None:
         """Refuse a method that is not known, before any work."""
-        if method not in LINEAR_METHODS:
-            from_file(method, "a method", [*LINEAR_METHODS])
+        if method not in self.methods:
+            from_file(method, "a method", [*self.methods])
 
-    def tailored(self, method: str, network: Network, pooled: Fit, alone: float) -> list[Candidate]:
-        """A method by name, or from a file: a function from a loss to an algorithm with a λ.
+    def tailored(self, method: str, network: Network, pooled: Run, ridge: float) -> list[Candidate]:
+        """A method by name, or from a file: a function from a loss or an estimator to an algorithm with a λ.
 
-        One ridge term for each node adds up to that of the pooled model, where λ = ∞ leads; but no more than suits
-        nodes ``alone``: where slopes cancel, the pooled model has next to none, and its ridge term any size.
+        One ridge term for each node adds up to that of the ``pooled`` model, where λ = ∞ leads; but no more than the
+        ``ridge`` that suits nodes alone: where slopes cancel, the pooled model has next to none, and its ridge term any
+        size.
         """
-        loss = replace(self.loss, ridge=min(pooled.strength / network.graph.node_count, alone))
-        if method in LINEAR_METHODS:
-            return LINEAR_METHODS[method](loss, network, pooled)
-        make = from_file(method, "a method", [*LINEAR_METHODS])
-        strengths = tuple(part / degree(network) for part in ANY_STRENGTHS)
-        return [Candidate("tailored", f"tailored: {method}", strengths, lambda lam: replace(make(loss), lam=lam))]
-
-
-@dataclass(frozen=True)
-class Estimators:
-    """Models of scikit-learn, or whatever follows its contract: together by FedRelax."""
-
-    estimator: Any
-
-    def baselines(self) -> tuple[Candidate, Candidate]:
-        """One model for all, and every node alone."""
-        return _baselines((0.0,), lambda _: FedRelax(self.estimator, 0.0))
-
-    def check(self, method: str) -> None:
-        """Refuse a method that is not known, before any work."""
-        if method not in ("auto", "fedrelax"):
-            from_file(method, f"a method for {type(self.estimator).__name__}", ["fedrelax"])
-
-    def tailored(self, method: str, network: Network, pooled: Fit, alone: float) -> list[Candidate]:
-        """FedRelax, or a function from a file, from an estimator to an algorithm with a λ."""
-        if method in ("auto", "fedrelax"):
-            return [_fedrelax(self.estimator, network)]
-        make = from_file(method, "a method", ["fedrelax"])
-        strengths = tuple(part / degree(network) for part in ANY_STRENGTHS)
-        return [
-            Candidate("tailored", f"tailored: {method}", strengths, lambda lam: replace(make(self.estimator), lam=lam))
-        ]
-
-
-Family = Linear | Estimators
-
-
-def _baselines(strengths: tuple[float, ...], algorithm: Callable[[float], Any]) -> tuple[Candidate, Candidate]:
-    return (
-        Candidate("pooled", "one model for all", strengths, algorithm, strength_name="ridge"),
-        Candidate("alone", "every node alone", strengths, algorithm, strength_name="ridge"),
-    )
+        learns = self.learns
+        if isinstance(learns, Loss):
+            learns = replace(learns, ridge=min(pooled.algorithm.loss.ridge / network.graph.node_count, ridge))
+        if method in self.methods:
+            return self.methods[method](learns, network, pooled)
+        make = from_file(method, "a method", [*self.methods])
+        lams = tuple(part / degree(network) for part in ANY_LAMS)
+        return [Candidate(Role.TAILORED, method, "lam", lams, lambda lam: replace(make(learns), lam=lam))]
 
 
 def degree(network: Network) -> float:
@@ -118,68 +138,58 @@ def degree(network: Network) -> float:
 # ---------------------------------------------------------------------- methods
 
 
-def _smooth(loss: Loss, network: Network, pooled: Fit) -> list[Candidate]:
+def _smooth(loss: Loss, network: Network, pooled: Run) -> list[Candidate]:
     """Neighbours become similar; λ in units of the curvature of a typical node's loss."""
     losses = network.site.local_losses(loss)
     scale = float(np.median(losses.trace[losses.has_data])) / losses.width / degree(network)
-    return [_gtvmin("½‖·‖²", loss, SquaredNorm(), [part * scale for part in SMOOTH_STRENGTHS])]
+    return [_gtvmin("gtvmin-smooth", loss, SquaredNorm(), [part * scale for part in SMOOTH_LAMS])]
 
 
-def _clusters(loss: Loss, network: Network, pooled: Fit) -> list[Candidate]:
+def _clusters(loss: Loss, network: Network, pooled: Run) -> list[Candidate]:
     """Neighbours become equal; λ in units of the pull of a typical node's data on the pooled model."""
     losses = network.site.local_losses(loss)
-    w = np.repeat(pooled.run.models.w, network.graph.node_count, axis=0)
+    w = np.repeat(pooled.models.w, network.graph.node_count, axis=0)
     pull = np.linalg.norm(losses.gradient(w), axis=1)[losses.has_data]
     scale = float(np.median(pull)) / degree(network)
-    return [_gtvmin("‖·‖₂", loss, EuclideanNorm(), [part * scale for part in NORM_STRENGTHS])]
+    return [_gtvmin("gtvmin", loss, EuclideanNorm(), [part * scale for part in NORM_LAMS])]
 
 
-def _gtvmin(name: str, loss: Loss, coupling: Coupling, lams: Sequence[float]) -> Candidate:
-    return Candidate("tailored", f"tailored: GTVMin, φ = {name}", tuple(lams), lambda lam: GTVMin(loss, coupling, lam))
+def _gtvmin(method: str, loss: Loss, coupling: Coupling, lams: Sequence[float]) -> Candidate:
+    return Candidate(Role.TAILORED, method, "lam", tuple(lams), lambda lam: GTVMin(loss, coupling, lam))
 
 
-def _relaxed(loss: Loss, network: Network, pooled: Fit) -> list[Candidate]:
+def _relaxed(loss: Loss, network: Network, pooled: Run) -> list[Candidate]:
     """FedRelax with the estimator that minimises the same loss."""
     if isinstance(loss, Squared):
-        return [_fedrelax(LinearModel(ridge=loss.ridge, intercept=True), network)]
-    return [_fedrelax(LogisticRegression(C=1 / max(loss.ridge, NO_RIDGE), max_iter=1_000), network)]
+        return _fedrelax(LinearModel(ridge=loss.ridge, intercept=True), network, pooled)
+    return _fedrelax(LogisticRegression(C=1 / max(loss.ridge, NO_RIDGE), max_iter=1_000), network, pooled)
 
 
-def _fedrelax(model: Any, network: Network) -> Candidate:
-    lams = tuple(part / degree(network) for part in RELAX_STRENGTHS)
-    return Candidate(
-        "tailored", "tailored: FedRelax", lams, lambda lam: FedRelax(model, lam), RELAX_ROUNDS, converges=False
-    )
+def _fedrelax(model: Any, network: Network, pooled: Run) -> list[Candidate]:
+    lams = tuple(part / degree(network) for part in RELAX_LAMS)
+    make = partial(FedRelax, model)
+    return [Candidate(Role.TAILORED, "fedrelax", "lam", lams, make, RELAX_ROUNDS, converges=False)]
 
 
-def _ifca(loss: Loss, network: Network, pooled: Fit) -> list[Candidate]:
-    """Clusters without a graph; the strength is their number."""
+def _ifca(loss: Loss, network: Network, pooled: Run) -> list[Candidate]:
+    """Clusters without a graph; their number is chosen."""
 
     def algorithm(count: float) -> IFCA:
         return IFCA(loss, model_count=int(count), initial=Uniform(-1.0, 1.0), starts=IFCA_STARTS)
 
-    counts = tuple(float(k) for k in range(2, min(6, network.graph.node_count)))
-    return [
-        Candidate(
-            "tailored",
-            "tailored: IFCA, no graph",
-            counts or (1.0,),
-            algorithm,
-            rounds=IFCA_ROUNDS,
-            warm_start=False,
-            strength_name="models:",
-            uses_graph=False,
-        )
-    ]
+    counts = tuple(float(k) for k in range(2, min(6, network.graph.node_count))) or (1.0,)
+    options: dict[str, Any] = {"rounds": IFCA_ROUNDS, "warm_start": False, "uses_graph": False}
+    return [Candidate(Role.TAILORED, "ifca", "model_count", counts, algorithm, **options)]
 
 
-LINEAR_METHODS: dict[str, Callable[[Loss, Network, Fit], list[Candidate]]] = {
+LINEAR_METHODS: dict[str, Method] = {
     "auto": lambda *problem: _smooth(*problem) + _clusters(*problem),
     "gtvmin": _clusters,
     "gtvmin-smooth": _smooth,
     "fedrelax": _relaxed,
     "ifca": _ifca,
 }
+ESTIMATOR_METHODS: dict[str, Method] = {"auto": _fedrelax, "fedrelax": _fedrelax}
 
 
 # ---------------------------------------------------------------------- models by name
@@ -187,15 +197,18 @@ LINEAR_METHODS: dict[str, Callable[[Loss, Network, Fit], list[Candidate]]] = {
 
 def _linear(target: Target, ridges: tuple[float, ...]) -> Family:
     if len(target.classes) > 2:
-        return Estimators(LogisticRegression(max_iter=1_000))
-    loss: Loss = (
-        Logistic(reduction="sum", intercept=True) if target.classes else Squared(reduction="sum", intercept=True)
-    )
-    return Linear(loss, ridges)
+        return _family(LogisticRegression(max_iter=1_000))
+    loss: Loss = (Logistic if target.classes else Squared)(reduction="sum", intercept=True)
+    return Family(loss, ridges, lambda loss, ridge: Local(replace(loss, ridge=ridge)), LINEAR_METHODS)
+
+
+def _family(estimator: Any) -> Family:
+    """Models of scikit-learn, or whatever follows its contract: together by FedRelax."""
+    return Family(estimator, (0.0,), lambda model, _: FedRelax(model, 0.0), ESTIMATOR_METHODS)
 
 
 def _estimators(regressor: BaseEstimator, classifier: BaseEstimator) -> Callable[[Target], Family]:
-    return lambda target: Estimators(classifier if target.classes else regressor)
+    return lambda target: _family(classifier if target.classes else regressor)
 
 
 MODELS: dict[str, Callable[[Target], Family]] = {
@@ -225,70 +238,6 @@ def family_of(model: Any, target: Target) -> Family:
     if hasattr(estimator, "fit") and bool(is_classifier(estimator)) != target.classifies:
         wanted = "classifier" if target.classifies else "regressor"
         raise InputError(
-            f"Expected a {wanted} for this target, got {type(estimator).__name__}: say the task, or choose another."
+            f"Expected a {wanted} for this target, got {type(estimator).__name__}: set the task, or choose another."
         )
-    return Estimators(estimator)
-
-
-# ---------------------------------------------------------------------- files of the user's own
-
-
-def code_file(place: Any) -> Path | None:
-    """The file of ``file.py:Name``; None for anything else."""
-    file = place.rpartition(":")[0] if isinstance(place, str) else ""
-    return Path(file).resolve() if file.endswith(".py") else None
-
-
-def from_file(place: str, what: str, known: list[str]) -> Any:
-    """An object from ``file.py:Name``, in a file of the user's own. The file is run: only do so with one they named."""
-    file, name = code_file(place), place.rpartition(":")[2]
-    if file is None:
-        raise InputError(f"Expected {what}, one of {', '.join(known)}, or file.py:Name, got {place!r}.")
-    module = _run_file(file, what)
-    if not hasattr(module, name):
-        raise InputError(f"Expected {what} called {name!r} in {str(file)!r}, found none.")
-    return getattr(module, name)
-
-
-def trusted_types(trusted: Sequence[str]) -> list[str]:
-    """The types that may be loaded: those named, and the classes of every ``file.py`` named, which is run.
-
-    Parameters
-    ----------
-    trusted : Sequence[str]
-        Full names of types, such as ``"mine.Ridge"``, and files, such as ``"mine.py"``.
-
-    Returns
-    -------
-    list[str]
-        Full names of types.
-    """
-    found = []
-    for each in trusted:
-        module = _run_file(Path(each).resolve(), "types of models") if each.endswith(".py") else None
-        found += [each] if module is None else _own_classes(module)
-    return found
-
-
-def _own_classes(module: ModuleType) -> list[str]:
-    if sys.modules[module.__name__] is not module:
-        raise InputError(
-            f"Expected a file with a name of its own, {module.__file__!r} is called like a module that is in use: "
-            "rename it, and fit again."
-        )
-    own = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
-    return [f"{module.__name__}.{each.__name__}" for each in own]
-
-
-def _run_file(source: Path, what: str) -> ModuleType:
-    """Run a file, as a module in which saved models of its types are looked for."""
-    if not source.is_file():
-        raise InputError(f"Expected {what} in {str(source)!r}, found no such file.")
-    spec = importlib.util.spec_from_file_location(source.stem, source)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    if getattr(sys.modules.get(source.stem), "__file__", str(source)) == str(source):
-        sys.modules[source.stem] = module
-    spec.loader.exec_module(module)
-    return module
+    return _family(estimator)

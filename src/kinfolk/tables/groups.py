@@ -16,8 +16,8 @@ def groups(graph: Graph, signature: Floats, remaining: float | None = None) -> I
     """The group of every node, the largest first: as few connected groups as leave little variance within them.
 
     Nodes are joined along edges by Ward's method. ``signature`` (nodes, numbers) describes the models: their
-    parameters, or what they say of public points. ``remaining`` is the sum of squares that may stay within groups; by
-    default a quarter of the whole. At most ``MOST_GROUPS`` are made, besides components of the graph.
+    parameters, or their predictions on public points. ``remaining`` is the sum of squares that may stay within groups;
+    by default a quarter of the whole. At most ``MOST_GROUPS`` are made, besides components of the graph.
 
     >>> from kinfolk import graphs
     >>> groups(graphs.chain(5), np.array([[0.0], [0.1], [0.0], [5.0], [5.1]]))

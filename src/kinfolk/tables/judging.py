@@ -1,4 +1,4 @@
-"""Judging: does learning together help, how much, how sure, and for whom not."""
+"""Judging: does learning together help, how much, and how sure is that."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pandas
 import scipy.stats
 
 from kinfolk.network.graph import Graph
+from kinfolk.report.facts import Judgement, Role, Verdict
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats, Ints
 
@@ -18,22 +19,6 @@ FEW_NODES = 20  # with fewer, rows are drawn anew rather than nodes,
 SOME_ROWS = 5  # ... if every node has so many
 INTERVAL = (2.5, 97.5)
 WORST = -999.0  # per cent: what is next to no error cannot be compared with
-TITLES = {"alone": "every node alone", "pooled": "one model for all", "tailored": "tailored models"}
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """Whether learning together helps, in words and in numbers."""
-
-    text: str
-    verdict: str  # "helps", "no clear difference" or "does not help"
-    recommended: str  # "tailored", "alone" or "pooled"
-    against: str  # the better baseline on the test rows
-    gain: float  # per cent less error than it
-    low: float
-    high: float
-    helped: float  # per cent of nodes
-    hurt: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +27,7 @@ class HeldOutErrors:
 
     rows: dict[str, Floats]  # method -> (rows,)
     owner: Ints  # (rows,)
-    target: Target  # says in which units errors are shown
+    target: Target  # has the units in which errors are shown
 
     def by_node(self, node_count: int) -> pandas.DataFrame:
         """The mean error of every node and method; NaN without test rows."""
@@ -132,65 +117,35 @@ def neighbourhoods(graph: Graph) -> Ints:
     return block.astype(np.int64)
 
 
-def judge(errors: HeldOutErrors, graph: Graph, recommended: str, alone_is_possible: bool, seed: int) -> Judgement:
-    """Compare tailored models with the better baseline; ``unaided``: tested nodes have rows to learn alone from."""
-    nodes = errors.by_node(graph.node_count).dropna()
-    baselines = ["alone", "pooled"] if alone_is_possible else ["pooled"]
-    against = min(baselines, key=lambda name: nodes[name].to_numpy().mean())
-    gain, low, high = interval(errors, graph, against, "tailored", seed)
-    helped = 100 * float((nodes["tailored"] < nodes[against]).mean())
-    hurt = 100 * float((nodes["tailored"] > nodes[against]).mean())
-    verdict = "helps" if low > 0 else "does not help" if high < 0 else "no clear difference"
-    text = _words(verdict, against, (gain, low, high), (helped, hurt), recommended, alone_is_possible)
-    text += _of_control(errors, graph, against, gain, low, seed) + _not_for(nodes, against, graph, verdict)
-    return Judgement(text, verdict, recommended, against, gain, low, high, helped, hurt)
+def judge(errors: HeldOutErrors, graph: Graph, recommended: Role, alone_is_possible: bool, seed: int) -> Judgement:
+    """Compare tailored models with the better baseline.
 
+    Parameters
+    ----------
+    errors : HeldOutErrors
+        The errors of the test rows, by role.
+    graph : Graph
+        Neighbours err alike, so nodes are drawn in blocks.
+    recommended : Role
+        What cross-validation in the training rows recommends.
+    alone_is_possible : bool
+        Whether some tested node has rows to learn alone from.
+    seed : int
+        Seed of the draws.
 
-def _words(
-    verdict: str,
-    against: str,
-    gain: tuple[float, float, float],
-    nodes: tuple[float, float],
-    recommended: str,
-    alone_is_possible: bool,
-) -> str:
-    """The first sentences: the verdict, the figures, and what to do."""
-    best = f"{TITLES[against]}, the better baseline" if alone_is_possible else TITLES[against]
-    sure = f"(95 % interval {percent(gain[1])} to {percent(gain[2])} %)"
-    share = f"{nodes[0]:.0f} % of the nodes are better off, {nodes[1]:.0f} % worse."
-    if verdict == "helps":
-        return f"Learning together helps here: {percent(gain[0])} % less error than {best} {sure}. {share}"
-    advice = f" Recommended, by the training rows alone: {TITLES[recommended]}."
-    if verdict == "does not help":
-        more = f"{percent(-gain[0])} % more error than {best}"
-        return f"Learning together does not help here: {more} {sure}. {share}{advice}"
-    signed = f"{percent(abs(gain[0]))} % {'less' if gain[0] >= 0 else 'more'} error"
-    return f"No clear difference: learning together has {signed} than {best} {sure}. {share}{advice}"
-
-
-def percent(value: float) -> str:
-    """A share in per cent, with a decimal where it is small.
-
-    >>> percent(12.34), percent(3.21), percent(-0.01)
-    ('12', '3.2', '0.0')
+    Returns
+    -------
+    Judgement
+        The verdict and its numbers.
     """
-    return f"{value:.0f}" if abs(value) >= 10 else f"{value + 0.0 if abs(value) >= 0.05 else 0.0:.1f}"
-
-
-def _of_control(errors: HeldOutErrors, graph: Graph, against: str, gain: float, low: float, seed: int) -> str:
-    if "control" not in errors.rows or low <= 0:
-        return ""
-    by_chance = interval(errors, graph, against, "control", seed)[0]
-    if by_chance < gain / 2:
-        return f" It is the graph that helps: on a random one of the same degrees it is {percent(by_chance)} %."
-    return f" But on a random graph it is {percent(by_chance)} %: which graph it is hardly matters."
-
-
-def _not_for(nodes: pandas.DataFrame, against: str, graph: Graph, verdict: str) -> str:
-    """Who loses most, where learning together helps on the whole."""
-    lost = (nodes["tailored"] - nodes[against])[nodes["tailored"] > nodes[against]].sort_values(ascending=False)
-    if verdict != "helps" or lost.empty:
-        return ""
-    named = [str(graph.names[k]) for k in lost.index]
-    others = f" and {len(named) - 3:,} others" if len(named) > 3 else ""
-    return f" Not for {', '.join(named[:3])}{others}."
+    nodes = errors.by_node(graph.node_count).dropna()
+    baselines = [Role.ALONE, Role.POOLED] if alone_is_possible else [Role.POOLED]
+    against = min(baselines, key=lambda role: nodes[role].to_numpy().mean())
+    gain, low, high = interval(errors, graph, against, Role.TAILORED, seed)
+    difference = nodes[Role.TAILORED] - nodes[against]
+    verdict: Verdict = "helps" if low > 0 else "does not help" if high < 0 else "no clear difference"
+    control = None
+    if Role.CONTROL in errors.rows and verdict == "helps":
+        control = interval(errors, graph, against, Role.CONTROL, seed)[0]
+    helped, hurt = (100 * float(nodes.mean()) for nodes in (difference < 0, difference > 0))
+    return Judgement(verdict, recommended, against, alone_is_possible, gain, low, high, helped, hurt, control)

@@ -1,9 +1,11 @@
-"""learn(): from a table to tailored models, an honest comparison, and a judgement."""
+"""learn(): from a table to tailored models, a comparison on the same held-out rows, and a judgement."""
 
 from __future__ import annotations
 
 import dataclasses
+import platform
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,23 +13,23 @@ import pandas
 
 from kinfolk.checks import InputError
 from kinfolk.engine.fit import Tolerance, fit
+from kinfolk.engine.run import Run
 from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
 from kinfolk.progress import Bar, progress_bar
-from kinfolk.tables.candidates import Candidate, Fit
-from kinfolk.tables.choosing import ROUGH, Forgetful, Journal, Training, Validation, validate
-from kinfolk.tables.columns import as_texts, find_columns, node_names
-from kinfolk.tables.encoding import Encoder, encode, plain
-from kinfolk.tables.families import family_of
-from kinfolk.tables.kin import control_graph, kinship
-from kinfolk.tables.outcome import table_run
-from kinfolk.tables.reading import fingerprint
-from kinfolk.tables.settings import Settings
-from kinfolk.tables.splits import folds, held_out_rows, table_times
-from kinfolk.tables.stages import Chosen, Learnt, Prepared
-from kinfolk.tables.tablerun import TableRun
-from kinfolk.tables.target import Target
+from kinfolk.report.facts import Made, Note, Role
+from kinfolk.tables.families import Candidate
+from kinfolk.tables.graph_source import control_graph
+from kinfolk.tables.journal import Journal
+from kinfolk.tables.judging import HeldOutErrors
+from kinfolk.tables.path import edge_flows, lam_path
+from kinfolk.tables.prepared import Prepared, prepare
+from kinfolk.tables.results import held_out_predictions
+from kinfolk.tables.settings import GIVEN, Settings
+from kinfolk.tables.table_run import Member, TableRun, predict_by_role
+from kinfolk.tables.validation import ROUGH, Validation, best_roles, validate
 from kinfolk.typing import Floats
+from kinfolk.version import __version__
 
 FINE = 1e-6  # how exactly the answer is fitted
 MOST_ROUNDS = 10_000
@@ -38,7 +40,7 @@ def learn(
     *,
     node: str,
     target: str,
-    edges: pandas.DataFrame | None = None,
+    edges: Any = None,
     model: Any = "ridge",
     progress: bool = True,
     journal: Journal | None = None,
@@ -48,13 +50,27 @@ def learn(
 
     Parameters
     ----------
-    table : rows carry a node, a target and features.
-    node, target : names of these columns.
-    edges : pairs of nodes, and perhaps weights, if a graph is known.
-    model : a name (``"ridge"``, ``"linear"``, ``"tree"``, ``"forest"``, ``"boosting"``), or an estimator.
-    progress : show a progress bar on a terminal.
-    journal : where finished work is kept so that an interrupted run can go on.
-    settings : the others of ``kinfolk.tables.Settings``: features, coords, graph, method, lam, test, time, ...
+    table : pandas.DataFrame
+        Rows with a node, a target and features.
+    node : str
+        Column with the node each row belongs to.
+    target : str
+        Column to predict.
+    edges : pandas.DataFrame or sequence of pairs, optional
+        Pairs of nodes, and perhaps weights, if a graph is known.
+    model : str or estimator
+        ``"ridge"``, ``"linear"``, ``"tree"``, ``"forest"``, ``"boosting"``, ``file.py:Name``, or an estimator.
+    progress : bool
+        Whether to show a progress bar on a terminal.
+    journal : Journal, optional
+        Stores finished work so that an interrupted run can resume.
+    **settings
+        The others of ``kinfolk.tables.Settings``: features, coords, graph, method, lam, test, time, ...
+
+    Returns
+    -------
+    TableRun
+        Models, comparison and judgement.
 
     >>> rng = np.random.default_rng(0)
     >>> shops = pandas.DataFrame({"shop": np.repeat(list("abcd"), 20), "price": rng.normal(size=80)})
@@ -63,118 +79,112 @@ def learn(
     >>> run.predict(pandas.DataFrame({"shop": ["a", "d"], "price": [1.0, 1.0]})).round(1).tolist()
     [1.0, -1.0]
     """
-    named = model if isinstance(model, str) else f"given: {type(model).__name__}"
-    chosen = Settings(node=node, target=target, model=named, **_as_tuples(settings))
+    named = model if isinstance(model, str) else f"{GIVEN}{type(model).__name__}"
+    chosen = Settings.of({"node": node, "target": target, "model": named, **settings})
     return learn_prepared(prepare(table, chosen, edges=edges, model=model), progress=progress, journal=journal)
 
 
-def _as_tuples(settings: dict[str, Any]) -> dict[str, Any]:
-    known = [field.name for field in dataclasses.fields(Settings)]
-    unknown = [name for name in settings if name not in known]
-    if unknown:
-        raise InputError(f"Expected settings such as lam or coords, got {unknown[0]!r}: known are {', '.join(known)}.")
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
-    for name in ("features", "categorical", "coords"):
-        if name in plain:
-            plain[name] = tuple(plain[name].split(",") if isinstance(plain[name], str) else map(str, plain[name]))
-    return plain
-
-
 def learn_prepared(prepared: Prepared, *, progress: bool = True, journal: Journal | None = None) -> TableRun:
-    """``learn``, after ``prepare`` has refused what cannot work."""
+    """``learn``, after ``prepare`` has refused what cannot work: choose, fit, then read the test rows, once."""
     began = time.perf_counter()
+    network = prepared.network()
     with progress_bar("learning", 0, enabled=progress) as bar:
-        chosen = _choose(prepared, journal or Forgetful(), bar)
-        learnt = _learn(chosen, bar)
-    return table_run(prepared, chosen, learnt, time.perf_counter() - began)
-
-
-# ---------------------------------------------------------------------- what the table says
-
-
-def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, model: Any = None) -> Prepared:
-    """Refuse what cannot work; split; encode, fitted to the training rows alone. ``model``: one that has no name."""
-    settings.check()
-    if not isinstance(table, pandas.DataFrame):
-        raise InputError(f"Expected a data frame, got {type(table).__name__}: read a file with kinfolk.read_table.")
-    table = table.rename(columns=str)
-    edges = edges if edges is None or isinstance(edges, pandas.DataFrame) else pandas.DataFrame(list(edges))
-    columns = find_columns(table, settings)
-    mark, count, notes = fingerprint(table), len(table), list(columns.notes)
-    lost = table[columns.target].isna()
-    if lost.any():
-        notes.append(f"{int(lost.sum()):,} rows without a target were left out.")
-        table = table[~lost]
-    names = sorted(as_texts(table[columns.node]).unique())
-    owner = np.searchsorted(np.array(names, dtype=object), node_names(table, columns.node)).astype(np.int64)
-    held_out = held_out_rows(table, columns, settings, owner)
-    target = Target.of(table[columns.target], ~held_out, settings)
-    family = family_of(settings.model if model is None else model, target)
-    family.check(settings.method)
-    y = target.encode(table[columns.target])
-    notes += target.notes
-    unseen = held_out & np.isnan(y)
-    if (unseen == held_out).all():
-        raise InputError("Expected test rows of classes that training rows have, got none: hold out other rows.")
-    if unseen.any():
-        notes.append(f"{int(unseen.sum()):,} test rows have a class that no training row has: not tested.")
-    kin, places = kinship(table, columns, settings, names, edges)
-    encoder = Encoder.fit(plain(table[~held_out], columns), columns)
-    X = encode(encoder, table, columns)
-    times = table_times(table, columns.time)[~held_out] if columns.time else None
-    train = ~held_out
-    training = Training(
-        X[train], y[train], owner[train], names, encoder.get_feature_names_out(), target, kin,
-        list(folds(owner[train], times, settings.folds, settings.seed)), settings.seed,
+        validations, control = _choose(prepared, network, journal or Journal(), bar)
+        path_runs = _path_runs(validations[Role.TAILORED], network, bar)
+        timed = {role: _fitted(each, network, control, path_runs) for role, each in validations.items()}
+    runs = {role: run for role, (run, _) in timed.items()}
+    members = {role: Member.of(each, *timed[role]) for role, each in validations.items()}
+    roles = best_roles(validations, prepared.training.owner, len(prepared.names))
+    models, test = {role: run.models for role, run in runs.items()}, prepared.test
+    predicted = {
+        role: predict_by_role(models, roles, prepared.target, role, test.X, test.owner)
+        for role in (Role.FINAL, *members)
+    }
+    losses = {role.value: prepared.target.loss(each, test.y) for role, each in predicted.items()}
+    seconds = round(time.perf_counter() - began, 2)
+    versions = __version__, platform.python_version(), np.__version__
+    return TableRun(
+        settings=prepared.settings, columns=prepared.columns, encoder=prepared.encoder, target=prepared.target,
+        graph=network.graph, origin=prepared.source.origin, places=prepared.places, members=members,
+        flow=edge_flows(network.graph, runs[Role.TAILORED], prepared.target),
+        path=lam_path(prepared.target, network.graph, members[Role.TAILORED], path_runs), roles=roles,
+        train_rows=network.data.sizes, errors=HeldOutErrors(losses, prepared.test.owner, prepared.target),
+        predictions=held_out_predictions(prepared, predicted),
+        remarks=[*prepared.notes, *_missing(prepared, network, validations)],
+        made=Made(*versions, prepared.fingerprint, prepared.row_count, seconds),
     )  # fmt: skip
-    return Prepared(
-        settings=settings,
-        fingerprint=mark,
-        kinship_mark="" if edges is None else fingerprint(edges),
-        row_count=count,
-        table=table,
-        family=family,
-        columns=columns,
-        encoder=encoder,
-        target=target,
-        owner=owner,
-        X=X,
-        y=y,
-        held_out=held_out & ~unseen,
-        training=training,
-        places=places,
-        notes=notes,
-    )
+
+
+def compare(
+    table: pandas.DataFrame, methods: Sequence[str], settings: Settings, *, edges: Any = None, progress: bool = True
+) -> pandas.DataFrame:
+    """A leaderboard of several methods and the baselines: the same split, each with its own best λ.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        Rows with a node, a target and features.
+    methods : sequence of str
+        Methods, as ``Settings.method`` names them.
+    settings : Settings
+        All but the method.
+    edges : pandas.DataFrame or sequence of pairs, optional
+        Pairs of nodes, and perhaps weights, if a graph is known.
+    progress : bool
+        Whether to show a progress bar on a terminal.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per method or baseline, the best first. ``gain`` is per cent less error than the better baseline, with a
+        95 % interval from ``low`` to ``high``.
+    """
+    if not methods:
+        raise InputError("Expected methods to compare, such as gtvmin,fedrelax, got none.")
+    journal = Journal()
+    rows: dict[str, dict[Any, Any]] = {}
+    ready = [prepare(table, dataclasses.replace(settings, method=method), edges=edges) for method in methods]
+    for method, prepared in zip(methods, ready, strict=True):
+        run = learn_prepared(prepared, progress=progress, journal=journal)
+        board, judged = run.leaderboard, run.judgement
+        rows[method] = {**board.loc[Role.TAILORED], "gain": judged.gain, "low": judged.low, "high": judged.high}
+        for role in (role for role in (Role.ALONE, Role.POOLED) if role in board.index):
+            rows[role.value] = {**board.loc[role], "gain": np.nan, "low": np.nan, "high": np.nan}
+    found = pandas.DataFrame.from_dict(rows, orient="index").rename_axis("name")
+    return found.sort_values("error")
 
 
 # ---------------------------------------------------------------------- what is chosen inside the training rows
 
 
-def _choose(prepared: Prepared, journal: Journal, bar: Bar) -> Chosen:
-    """Predict parts of the training rows from the others with every candidate and strength."""
-    training, family, settings = prepared.training, prepared.family, prepared.settings
-    network, parts = training.network(), [training.network(rows) for rows, _ in training.folds]
+def _choose(
+    prepared: Prepared, network: Network, journal: Journal, bar: Bar
+) -> tuple[dict[Role, Validation], Graph | None]:
+    """Predict parts of the training rows from the others with every candidate and value; λ is chosen here."""
+    family, settings = prepared.family, prepared.settings
+    parts = [prepared.network(rows) for rows, _ in prepared.folds]
 
     def tried(candidate: Candidate, where: list[Network], fallback: Floats | None) -> Validation:
-        return validate(training, candidate, where, fallback, journal, bar)
+        return validate(prepared, candidate, where, fallback, journal, bar)
 
     pooled, alone = family.baselines()
-    bar.expect((len(pooled.strengths) + len(alone.strengths)) * len(parts))
-    found = {"pooled": tried(pooled, parts, None)}
-    fallback = found["pooled"].row_loss
-    found["alone"] = tried(alone, parts, fallback)
-    first = next(pooled.fits(network, [found["pooled"].strength], ROUGH))
-    candidates = family.tailored(settings.method, network, first, found["alone"].strength)
-    candidates = [_with_lam(each, settings.lam) for each in candidates]
-    bar.expect(sum(len(each.strengths) for each in candidates) * len(parts))
-    found["tailored"] = min((tried(each, parts, fallback) for each in candidates), key=lambda each: each.error)
-    usable = found["tailored"].candidate.uses_graph
-    control, rewired = _controls(network, parts, settings.seed) if usable else (None, [])
+    bar.expect((len(pooled.values) + len(alone.values)) * len(parts))
+    found = {Role.POOLED: tried(pooled, parts, None)}
+    fallback = found[Role.POOLED].row_loss
+    found[Role.ALONE] = tried(alone, parts, fallback)
+    first = next(iter(pooled.runs(network, [found[Role.POOLED].value], ROUGH)))
+    candidates = family.tailored(settings.method, network, first, found[Role.ALONE].value)
+    if settings.lam != "auto":
+        candidates = [dataclasses.replace(each, values=(float(settings.lam),)) for each in candidates]
+    bar.expect(sum(len(each.values) for each in candidates) * len(parts))
+    best = min((tried(each, parts, fallback) for each in candidates), key=lambda each: each.error)
+    found[Role.TAILORED] = best
+    control, rewired = _controls(network, parts, settings.seed) if best.candidate.uses_graph else (None, [])
     if control is not None:
-        shadow = dataclasses.replace(found["tailored"].candidate, role="control")
-        bar.expect(len(shadow.strengths) * len(parts))
-        found["control"] = tried(shadow, rewired, fallback)
-    return Chosen(network, found, control)
+        bar.expect(len(best.candidate.values) * len(parts))
+        shadow = dataclasses.replace(best.candidate, role=Role.CONTROL)
+        found[Role.CONTROL] = tried(shadow, rewired, fallback)
+    return found, control
 
 
 def _controls(network: Network, parts: list[Network], seed: int) -> tuple[Graph | None, list[Network]]:
@@ -187,45 +197,53 @@ def _controls(network: Network, parts: list[Network], seed: int) -> tuple[Graph 
     return random[id(network.graph)], rewired
 
 
-def _with_lam(candidate: Candidate, lam: Any) -> Candidate:
-    return candidate if lam == "auto" else dataclasses.replace(candidate, strengths=(float(lam),))
-
-
 # ---------------------------------------------------------------------- the answer
 
 
-def _learn(chosen: Chosen, bar: Bar) -> Learnt:
-    """Fit everything to all training rows; the tailored models also along λ."""
-    fits: dict[str, Fit] = {}
-    for role, validation in chosen.validations.items():
-        network = chosen.network
-        if role == "control":
-            assert chosen.control is not None
-            network = network.with_graph(chosen.control)
-        if role != "tailored":
-            fits[role] = _as_validated(validation, network)
-    best = chosen.validations["tailored"]
-    bar.expect(len(best.candidate.strengths))
-    along = []
-    for each in best.candidate.fits(chosen.network, best.candidate.strengths, ROUGH):
-        along.append(each)
+def _path_runs(validation: Validation, network: Network, bar: Bar) -> list[Run]:
+    """The tailored models for all values of λ, fitted to all training rows."""
+    bar.expect(len(validation.candidate.values))
+    out = []
+    for run in validation.candidate.runs(network, validation.candidate.values, ROUGH):
+        out.append(run)
         bar.advance(1, "along λ")
-    fits["tailored"] = _refined(best.candidate, chosen.network, along[best.best])
-    return Learnt(fits, along)
+    return out
 
 
-def _as_validated(validation: Validation, network: Network) -> Fit:
-    """The best strength, reached along the smaller ones as it was in cross-validation."""
-    strengths = sorted(validation.candidate.strengths)[: validation.best + 1]
-    strengths = strengths if validation.candidate.warm_start else strengths[-1:]
-    *_, last = validation.candidate.fits(network, strengths, ROUGH)
+def _fitted(validation: Validation, network: Network, control: Graph | None, path_runs: list[Run]) -> tuple[Run, float]:
+    """A candidate with its best value, fitted to all training rows, and how many seconds that took."""
+    candidate, began = validation.candidate, time.perf_counter()
+    where = network if candidate.role is not Role.CONTROL or control is None else network.with_graph(control)
+    if candidate.role in (Role.TAILORED, Role.CONTROL) and candidate.converges:
+        # from the start, so that its history and its cost are those of one run
+        algorithm = candidate.algorithm(validation.value)
+        run = fit(where, algorithm, rounds=MOST_ROUNDS, stop=Tolerance(FINE), progress=False)
+    elif candidate.role is Role.TAILORED:
+        run = path_runs[validation.best]
+    else:
+        run = _as_validated(validation, where)
+    return run, time.perf_counter() - began
+
+
+def _as_validated(validation: Validation, network: Network) -> Run:
+    """The best value, reached along the smaller ones as it was in cross-validation."""
+    values = validation.candidate.values[: validation.best + 1]
+    in_turn = validation.candidate.role is Role.CONTROL and validation.candidate.warm_start
+    *_, last = validation.candidate.runs(network, values if in_turn else values[-1:], ROUGH)
     return last
 
 
-def _refined(candidate: Candidate, network: Network, rough: Fit) -> Fit:
-    """The answer itself, from the start, so that its history and its cost are those of one run."""
-    began = time.perf_counter()
-    if not candidate.converges:
-        return rough
-    run = fit(network, candidate.algorithm(rough.strength), rounds=MOST_ROUNDS, stop=Tolerance(FINE), progress=False)
-    return Fit(rough.strength, run.models, run, time.perf_counter() - began)
+def _missing(prepared: Prepared, network: Network, validations: dict[Role, Validation]) -> list[Note]:
+    """Why a role is missing in the comparison, or not what it seems."""
+    tested = np.unique(prepared.test.owner)
+    bare = int((network.data.sizes[tested] == 0).sum())
+    notes = []
+    if bare == len(tested):
+        notes.append(Note("alone is impossible"))
+    elif bare:
+        notes.append(Note("nodes without training rows", {"count": bare}))
+    if not validations[Role.TAILORED].candidate.uses_graph:
+        notes.append(Note("graph not used"))
+    elif Role.CONTROL not in validations:
+        notes.append(Note("no control"))
+    return notes

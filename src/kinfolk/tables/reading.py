@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import hashlib
 import lzma
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError
+from kinfolk.network.fingerprint import fingerprint as fingerprint_of
 
 OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 DELIMITERS = ",;\t|"
@@ -24,7 +24,17 @@ KINDS = "CSV, Parquet or JSON lines (.csv, .tsv, .parquet, .jsonl), compressed o
 
 
 def read_table(path: str | Path) -> pandas.DataFrame:
-    """A table from a file; its ending says what kind it is.
+    """Read a table from a file; its suffix gives the format.
+
+    Parameters
+    ----------
+    path : str or Path
+        CSV, Parquet or JSON lines, compressed or not.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The table.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "shops.csv"
@@ -47,7 +57,7 @@ def read_table(path: str | Path) -> pandas.DataFrame:
         table = reader(path)
     except InputError:
         raise
-    except Exception as error:  # whatever a reader raises, the file is not what its name says
+    except Exception as error:  # whatever a reader raises, the file is not what its suffix promises
         raise InputError(
             f"Expected a table in {path.name!r}, it cannot be read as {kind[1:]} ({_brief(error)})."
         ) from error
@@ -96,10 +106,8 @@ def fingerprint(table: pandas.DataFrame) -> str:
     >>> fingerprint(pandas.DataFrame({"a": [1, 2]})) == fingerprint(pandas.DataFrame({"a": [1, 3]}))
     False
     """
-    digest = hashlib.sha256(repr(list(map(str, table.columns))).encode())
-    for name in table.columns:
-        digest.update(np.ascontiguousarray(pandas.util.hash_array(_hashable(table[name]))).tobytes())
-    return digest.hexdigest()[:16]
+    columns = (np.asarray(pandas.util.hash_array(_hashable(table[name]))) for name in table.columns)
+    return fingerprint_of(repr(list(map(str, table.columns))), *columns)[:16]
 
 
 def _hashable(column: pandas.Series) -> Any:

@@ -1,4 +1,4 @@
-"""Settings: all that an analyst says about a table. They can be written as TOML, and repeat a run."""
+"""Settings: what is to be learnt from a table, and how. Written as TOML, they repeat a run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from kinfolk.checks import AtLeast, Between, InputError, check_parameters, listing
+import numpy as np
+
+from kinfolk.checks import AtLeast, Between, InputError, check_parameters, comma_list, listing
 
 TEXTS, LISTS = ("node", "target", "graph", "model", "method", "time", "task"), ("features", "categorical", "coords")
+GIVEN = "given: "
 Task = Literal["auto", "regression", "classification"]
 
 
@@ -21,21 +24,36 @@ class Settings:
 
     Parameters
     ----------
-    node, target : columns that say whose a row is, and what is to be predicted.
-    features : columns to predict from; all others by default.
-    categorical : columns of numbers that are names of categories.
-    coords : columns with latitude and longitude (or x and y); ``()`` looks for columns named so.
-    graph : ``"auto"`` (coordinates where there are any, else similarity), ``"coordinates"``, ``"similarity"`` or
-        ``"complete"``. Edges that are given come before any of these.
-    neighbours : how many neighbours a node chooses.
-    model : ``"linear"``, ``"ridge"``, ``"tree"``, ``"forest"``, ``"boosting"`` or ``file.py:Name``.
-    method : ``"auto"``, ``"gtvmin"``, ``"gtvmin-smooth"``, ``"fedrelax"`` or ``file.py:Name``.
-    lam : λ, or ``"auto"`` for cross-validation.
-    test : share of the rows that are held out, or a column that marks them.
-    time : column by which the last rows are held out, rather than random ones.
-    task : whether the target is a number or a class; recognised by default.
-    folds : number of parts for cross-validation.
-    seed : seed of all that is drawn.
+    node : str
+        Column with the node each row belongs to.
+    target : str
+        Column to predict.
+    features : tuple of str
+        Columns to predict from; all others by default.
+    categorical : tuple of str
+        Columns of numbers that are names of categories.
+    coords : tuple of str
+        Columns with latitude and longitude (or x and y); ``()`` looks for columns with such names.
+    graph : {"auto", "coordinates", "similarity", "complete"}
+        ``"auto"`` takes coordinates where there are any, else similarity. Edges that are given come first.
+    neighbours : int
+        How many neighbours a node chooses.
+    model : str
+        ``"linear"``, ``"ridge"``, ``"tree"``, ``"forest"``, ``"boosting"`` or ``file.py:Name``.
+    method : str
+        ``"auto"``, ``"gtvmin"``, ``"gtvmin-smooth"``, ``"fedrelax"``, ``"ifca"`` or ``file.py:Name``.
+    lam : float or "auto"
+        λ; ``"auto"`` chooses it by cross-validation.
+    test : float or str
+        Share of the rows that are held out, or a column that marks them.
+    time : str, optional
+        Column by which the last rows are held out, rather than random ones.
+    task : {"auto", "regression", "classification"}
+        Whether the target is a number or a class.
+    folds : int
+        Number of parts for cross-validation.
+    seed : int
+        Seed of all that is drawn.
     """
 
     node: str
@@ -54,6 +72,25 @@ class Settings:
     folds: Annotated[int, AtLeast(2)] = 3
     seed: Annotated[int, AtLeast(0)] = 0
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Settings:
+        """Settings by name, from a TOML file, the command line or Python; ``a,b`` is a list of two columns.
+
+        >>> Settings.of({"node": "shop", "target": "sales", "features": "price,day"}).features
+        ('price', 'day')
+        >>> Settings.of({"node": "shop", "target": "sales", "lamda": 1.0})
+        Traceback (most recent call last):
+        kinfolk.checks.InputError: Expected settings such as 'lam', got 'lamda': known are node, target, features, ...
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = [name for name in values if name not in known]
+        if unknown:
+            raise InputError(f"Expected settings such as 'lam', got {listing(unknown)}: known are {', '.join(known)}.")
+        missing = [name for name in ("node", "target") if name not in values]
+        if missing:
+            raise InputError(f"Expected the settings 'node' and 'target', got no {listing(missing)}.")
+        return cls(**{name: _plain(name, value) for name, value in values.items()})
+
     def check(self) -> None:
         """Refuse what makes no sense whatever the table is."""
         check_parameters(self)
@@ -62,39 +99,28 @@ class Settings:
         if isinstance(self.test, float | int) and not 0 < self.test < 1:
             raise InputError(f"Expected a share between 0 and 1 to hold out, got {self.test}: for instance 0.2.")
 
+    @property
+    def given_model(self) -> str | None:
+        """The type of the model if it was given as an object, which no file can hold."""
+        return self.model.removeprefix(GIVEN) if self.model.startswith(GIVEN) else None
+
     def to_toml(self) -> dict[str, Any]:
         """The settings that differ from the defaults, for a TOML file."""
-        plain = dataclasses.asdict(self)
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in plain.items()
-            if value != defaults[name]
-        }
+        values = {field.name: (getattr(self, field.name), field.default) for field in dataclasses.fields(self)}
+        changed = {name: value for name, (value, default) in values.items() if value != default}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
 
-    @classmethod
-    def from_toml(cls, values: Mapping[str, Any]) -> Settings:
-        """Settings from the values of a TOML file.
 
-        >>> Settings.from_toml({"node": "shop", "target": "sales", "lamda": 1.0})
-        Traceback (most recent call last):
-        kinfolk.checks.InputError: Expected settings such as 'lam', got 'lamda': known are node, target, features, ...
-        """
-        names = [field.name for field in dataclasses.fields(cls)]
-        unknown = [name for name in values if name not in names]
-        if unknown:
-            raise InputError(f"Expected settings such as 'lam', got {listing(unknown)}: known are {', '.join(names)}.")
-        missing = [name for name in ("node", "target") if name not in values]
-        if missing:
-            raise InputError(f"Expected the settings 'node' and 'target', got no {listing(missing)}.")
-        for name, value in values.items():
-            texts = value if name in LISTS and isinstance(value, list | tuple) else [value]
-            if name in LISTS + TEXTS and not all(isinstance(text, str) for text in texts):
-                raise InputError(f"Expected text for the setting {name!r}, got {value!r}: put it in quotes.")
-        plain: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
-        return cls(**plain)
+def _plain(name: str, value: Any) -> Any:
+    """The value of a setting as plain Python, or a sentence."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if name in LISTS:
+        value = comma_list(value) if isinstance(value, str) else value
+        value = tuple(map(str, value)) if isinstance(value, np.ndarray) else value
+    texts = value if name in LISTS and isinstance(value, list | tuple) else [value]
+    if name in LISTS + TEXTS and not all(isinstance(text, str) for text in texts if name != "time" or text is not None):
+        raise InputError(f"Expected text for the setting {name!r}, got {value!r}: put it in quotes.")
+    return tuple(value) if isinstance(value, list) else value
 
 
 def read_toml(path: Path) -> dict[str, Any]:

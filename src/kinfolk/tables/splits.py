@@ -8,11 +8,13 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError
+from kinfolk.network.folds import places_of_rows, row_folds
 from kinfolk.tables.columns import Columns
 from kinfolk.tables.encoding import as_times
 from kinfolk.tables.settings import Settings
 from kinfolk.typing import Bools, Floats, Ints
 
+VALIDATION = 1  # keys the draw of folds; that of the test rows has 0
 FIRST_PART = 0.4  # of the training time that no fold is taken from
 Fold = tuple[Bools, Bools]  # rows to learn from, and rows to predict
 
@@ -28,24 +30,13 @@ def held_out_rows(table: pandas.DataFrame, columns: Columns, settings: Settings,
         times = table_times(table, columns.time)
         held_out = times > np.quantile(times, 1 - float(settings.test), method="lower")
     else:
-        held_out = _dealt(owner, np.random.default_rng(settings.seed)) < float(settings.test)
+        held_out = places_of_rows(owner, settings.seed) < float(settings.test)
     if held_out.all() or not held_out.any():
         raise InputError(
             f"Expected rows to learn from and rows to test with, got {held_out.sum():,} test rows of "
             f"{len(table):,}: mark others, or change the share (rows of the same time stay together)."
         )
     return held_out
-
-
-def _dealt(owner: Ints, rng: np.random.Generator) -> Floats:
-    """A number in [0, 1) for every row: those of a node are spread evenly, starting at a random place."""
-    count = int(owner.max()) + 1
-    order = np.lexsort((rng.random(len(owner)), owner))
-    sizes = np.bincount(owner, minlength=count)
-    first = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    place = np.empty(len(owner))
-    place[order] = ((np.arange(len(owner)) - first) + rng.random(count)[owner[order]]) / sizes[owner[order]]
-    return place
 
 
 def _marked(column: pandas.Series, name: str) -> Bools:
@@ -76,9 +67,8 @@ def table_times(table: pandas.DataFrame, name: str) -> Floats:
 def folds(owner: Ints, times: Floats | None, count: int, seed: int) -> Iterator[Fold]:
     """The parts of the training rows that are predicted in turn, from the others, or from those before them."""
     if times is None:
-        part = (_dealt(owner, np.random.default_rng([seed, 1])) * count).astype(np.int64)
-        for fold in range(count):
-            yield part != fold, part == fold
+        part = row_folds(owner, count, seed, VALIDATION)
+        yield from ((part != fold, part == fold) for fold in range(count))
         return
     for fold in range(count):
         low, high = (

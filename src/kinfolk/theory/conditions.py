@@ -13,7 +13,7 @@ a cluster is well connected if it has a node i_0 such that, for every non-empty 
 
 If every cluster is, the solution is constant on each (36), and ‖w_i − w̄_C‖ ≤ 2 |∂C| λ / α_C (37).
 
-(35) speaks of all cuts, so one maximum flow decides it for one i_0: every node sends its bracket to i_0 over the edges
+(35) is about all cuts, so one maximum flow decides it for one i_0: every node sends its bracket to i_0 over the edges
 inside the cluster, and all must arrive. Flows are whole numbers of 60 bits, brackets rounded up by a unit more and
 edges rounded down: flows that arrive prove the strict inequality, and equality counts as a violation. A set A that
 violates (35) does so for every i_0 outside of it, so few candidates need a flow. The condition is sufficient, not
@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
@@ -35,11 +35,8 @@ from kinfolk.network.network import Network
 from kinfolk.objective.couplings import AbsoluteNorm, Coupling, EuclideanNorm
 from kinfolk.objective.local_losses import LinearLosses, QuadraticLosses
 from kinfolk.objective.losses import Loss, Squared
-from kinfolk.typing import Bools, Floats, Ints
-
-if TYPE_CHECKING:
-    pass
 from kinfolk.theory.flows import undeliverable
+from kinfolk.typing import Bools, Floats, Ints
 
 PRECISION = 1e-9  # of thresholds of λ, relative
 ROUNDING = 1e-12  # of sums of floats, relative
@@ -62,7 +59,7 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class ClusterRecovery:
-    """What Theorem 2 says about one cluster."""
+    """Theorem 2 for one cluster."""
 
     label: Hashable
     nodes: Ints
@@ -95,7 +92,7 @@ class ClusterRecovery:
 
 @dataclass(frozen=True, eq=False)
 class Recovery:
-    """What Theorem 2 says about a partition at one λ."""
+    """Theorem 2 for a partition at one λ."""
 
     lam: float
     clusters: tuple[ClusterRecovery, ...]
@@ -145,10 +142,23 @@ def guaranteed_recovery(
 
     Parameters
     ----------
-    network, loss, coupling, lam : the problem; the coupling is ``EuclideanNorm`` (default) or ``AbsoluteNorm``.
-        β is exact for the squared loss, else a bound; α is exact for ``EuclideanNorm`` with the squared loss, else a
-        bound, and only the ridge term counts where the loss is not quadratic. Bounds err on the safe side.
-    partition : the cluster of every node, as any label.
+    network : Network
+        The graph and the data.
+    lam : float
+        λ.
+    loss : Loss
+        What is minimised at every node. β is exact for the squared loss, else a bound; α is exact for
+        ``EuclideanNorm`` with the squared loss, else a bound, and only the ridge term counts where the loss is not
+        quadratic. Bounds err on the safe side.
+    coupling : Coupling
+        ``EuclideanNorm`` or ``AbsoluteNorm``.
+    partition : sequence
+        The cluster of every node, as any label.
+
+    Returns
+    -------
+    Recovery
+        Whether it is guaranteed, and the cuts that are obstacles.
 
     >>> from kinfolk import graphs
     >>> graph, planted = graphs.stochastic_block([6, 6], 1.0, 0.02, seed=4)

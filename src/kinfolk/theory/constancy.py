@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
@@ -14,12 +13,9 @@ from kinfolk.network.network import Network
 from kinfolk.network.site import Site
 from kinfolk.objective.couplings import AbsoluteNorm, Coupling, EuclideanNorm
 from kinfolk.objective.losses import Loss, Squared
-from kinfolk.typing import Floats, Ints
-
-if TYPE_CHECKING:
-    pass
 from kinfolk.theory.conditions import _geometry_of, _local_losses
 from kinfolk.theory.flows import undeliverable
+from kinfolk.typing import Floats, Ints
 
 PRECISION = 1e-9  # of thresholds of λ, relative
 ROUNDING = 1e-12  # of sums of floats, relative
@@ -56,6 +52,20 @@ def constant_above(network: Network, loss: Loss = Squared(), coupling: Coupling 
     For ``AbsoluteNorm``, or one parameter per node, every coordinate is a maximum-flow problem, and λ* is exact up to
     1e-9. For ``EuclideanNorm`` both sides are approached by reweighted least squares: its flows and potentials are
     feasible, so they bound λ* from above and from below, up to the rounding of sums.
+
+    Parameters
+    ----------
+    network : Network
+        The graph and the data.
+    loss : Loss
+        What is minimised at every node.
+    coupling : Coupling
+        ``EuclideanNorm`` or ``AbsoluteNorm``.
+
+    Returns
+    -------
+    ConstantAbove
+        λ*, or bounds on it.
 
     >>> from kinfolk import graphs
     >>> x = np.ones((1, 1))

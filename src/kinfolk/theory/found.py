@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from kinfolk.checks import Between, InputError, check_value
+from kinfolk.network.network import Network
 from kinfolk.objective.couplings import Coupling
 from kinfolk.typing import Bools, Floats, Ints
-
-if TYPE_CHECKING:
-    from kinfolk.engine.run import Run
 
 ROUNDING = 1e-12  # of sums of floats, relative
 
 
-def found_clusters(run: Run, tolerance: float = 1e-3) -> Ints:
+class Solution(Protocol):
+    """What a ``Run`` and a ``TableRun`` have in common: models, and what they are the solution of."""
+
+    @property
+    def models(self) -> Any:
+        """The models."""
+
+    @property
+    def network(self) -> Network:
+        """The network that was learnt from."""
+
+    @property
+    def algorithm(self) -> Any:
+        """The algorithm."""
+
+    @property
+    def state(self) -> Any:
+        """Its state over the whole network."""
+
+
+def found_clusters(run: Solution, tolerance: float = 1e-3) -> Ints:
     """The clusters that a solution shows: the cluster of every node, numbered from 0.
 
     Neighbours belong together if their parameters differ by at most ``tolerance`` times the root mean square length
@@ -27,6 +45,18 @@ def found_clusters(run: Run, tolerance: float = 1e-3) -> Ints:
     differ, however little, saturate every edge between them. Both are asked because one edge joined in error merges
     two clusters, and an edge missed within a cluster rarely matters. Clusters are connected; nodes without a model
     stand alone.
+
+    Parameters
+    ----------
+    run : Run or TableRun
+        A run whose models have parameters.
+    tolerance : float
+        How much parameters of one cluster may differ, relatively.
+
+    Returns
+    -------
+    array of int, shape (nodes,)
+        The cluster of every node.
 
     >>> from kinfolk import GTVMin, Network, fit, graphs
     >>> x = np.ones((1, 1))

@@ -15,7 +15,7 @@ of ‖w̃_i‖². As printed, with the Euclidean norm, the right side needs the 
 points from N(0, I) that is about (1 − √(d/m'))⁻², near 1 for many points; with fewer points than parameters it is ∞.
 
 Two more things follow. Any w̄ will do, so without a true one the pooled minimiser gives the smallest ε of (24): the
-bound speaks of every network, clustered or not. And because the losses are convex, half of (25) suffices:
+bound holds for every network, clustered or not. And because the losses are convex, half of (25) suffices:
 ε ≥ Σ_i L_i(w_i) + 2α Σ_{edges} A_ij (w_i − w_j)'S(w_i − w_j).
 
 With a set of points per node the fixed point minimises no such sum: nothing is proved then, and S is averaged.
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.sparse.linalg import eigsh
@@ -36,10 +36,8 @@ from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
 from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.objective.losses import Squared
+from kinfolk.theory.found import Solution
 from kinfolk.typing import Floats
-
-if TYPE_CHECKING:
-    from kinfolk.engine.run import Run
 
 ROUNDING = 1e-9  # of sums of squares, relative
 DENSE = 500  # nodes up to which all eigenvalues are computed
@@ -71,8 +69,8 @@ class VariationBound:
     @property
     def bound(self) -> float:
         """ε / (α λ₂), the right side; infinite on a graph that is not connected."""
-        strength = self.lam * self.connectivity
-        return self.tolerance / strength if strength > 0 else np.inf
+        pull = self.lam * self.connectivity
+        return self.tolerance / pull if pull > 0 else np.inf
 
     @cached_property
     def stretch(self) -> float:
@@ -164,13 +162,22 @@ class VariationBound:
         )
 
 
-def variation_bound(run: Run, truth: Any = None, *, tolerance: float | None = None) -> VariationBound:
-    """Bound (25) for a run of ``FedRelax`` with ``LinearModel``. It speaks of the fixed point: let the run converge.
+def variation_bound(run: Solution, truth: Any = None, *, tolerance: float | None = None) -> VariationBound:
+    """Bound (25) for a run of ``FedRelax`` with ``LinearModel``. It is about the fixed point: let the run converge.
 
     Parameters
     ----------
-    truth : w̄, the parameters that the nodes share; by default those of the pooled minimiser.
-    tolerance : ε of (24); by default Σ_i L_i(w̄), the smallest that fulfils it.
+    run : Run or TableRun
+        A run of ``FedRelax`` with ``LinearModel``.
+    truth : array, optional
+        W̄, the parameters that the nodes share; by default those of the pooled minimiser.
+    tolerance : float, optional
+        ε of (24); by default Σ_i L_i(w̄), the smallest that fulfils it.
+
+    Returns
+    -------
+    VariationBound
+        Both sides of (25).
 
     >>> from kinfolk import FedRelax, fit, graphs
     >>> x = [[1.0]]
@@ -187,9 +194,9 @@ def variation_bound(run: Run, truth: Any = None, *, tolerance: float | None = No
         )
     if run.algorithm.weighting != "average":
         raise InputError('Expected weighting="average", as (25) assumes, got "literal".')
-    silent = [name for name, fitted in zip(run.network.names, run.models.fitted, strict=True) if fitted is None]
-    if silent:
-        raise InputError(f"Expected a model at every node, got none at {silent[0]!r}: leave such nodes out.")
+    missing = [name for name, fitted in zip(run.network.names, run.models.fitted, strict=True) if fitted is None]
+    if missing:
+        raise InputError(f"Expected a model at every node, got none at {missing[0]!r}: leave such nodes out.")
     w = np.stack([fitted.w for fitted in run.models.fitted])
     lam, ridge = run.algorithm.lam, kinds[0].ridge
     return VariationBound.of(run.network, w, lam, truth=truth, tolerance=tolerance, ridge=ridge)
@@ -212,10 +219,10 @@ def algebraic_connectivity(graph: Graph) -> float:
 
 def _losses(network: Network, intercept: bool, ridge: float) -> LinearLosses:
     """L_i(w) = 1/m_i [Σ_r (y_r − x_r'w)² + ridge ‖w‖²]: what a node of FedRelax minimises beside the coupling."""
-    bound = Squared(intercept=intercept).bind(network.data)
-    penalty = np.zeros((bound.node_count, bound.width))
+    losses = Squared(intercept=intercept).bind(network.data)
+    penalty = np.zeros((losses.node_count, losses.width))
     penalty[:, : network.data.feature_count] = 2 * ridge / np.maximum(network.data.sizes, 1)[:, None]
-    return replace(bound, ridge=penalty)
+    return replace(losses, ridge=penalty)
 
 
 def _pooled(losses: LinearLosses) -> Floats:

@@ -1,11 +1,11 @@
 // The way along λ: the slider, the words beside it, and the line in the figure of errors.
 function lamWords(k) {
   const {chosen, errors, spread} = data.path, groups = groupSizes(k).length;
-  const said = [(k === chosen ? "(chosen) · " : "· ") + counted(groups, "group")];
-  if (errors[k] !== null) said.push(`error in cross-validation ${format(errors[k], 4)}${spread[k] ? " ± " + format(spread[k], 2) : ""}`);
+  const parts = [(k === chosen ? "(chosen) · " : "· ") + counted(groups, "group")];
+  if (errors[k] !== null) parts.push(`error in cross-validation ${format(errors[k], 4)}${spread[k] ? " ± " + format(spread[k], 2) : ""}`);
   const fixed = FIELDS[view.colour].number === undefined && view.colour !== "group";
-  if (k !== chosen && fixed) said.push("errors and gains are known at the chosen λ only");
-  return said.join(" · ");
+  if (k !== chosen && fixed) parts.push("errors and gains are known at the chosen λ only");
+  return parts.join(" · ");
 }
 function markLam() {
   if (!at("lam")) return;

@@ -38,9 +38,9 @@ function drawLegend() {
 }
 
 // The node under the pointer -----------------------------------------------------------------------------------------
-const SAID = {alone: "error alone", pooled: "error, one model for all", tailored: "error, tailored", final: "error, what it ends with"};
+const ERRORS = {alone: "error alone", pooled: "error, one model for all", tailored: "error, tailored", final: "error, final"};
 const ENDS = {alone: "alone", pooled: "one model for all", tailored: "tailored"};
-const HINT = "Point at a node, or press it, to see its rows, its errors and its neighbours.";
+const HINT = "Point at a node, or click it, to see its rows, its errors and its neighbours.";
 
 function drawCard() {
   const card = at("card"), node = view.node;
@@ -62,14 +62,14 @@ function numbersOf(node) {
     list.append(row);
   };
   if (FIELDS[view.colour].number !== undefined) add(FIELDS[view.colour].title, format(valueOf(view.colour, node)), true);
-  add("rows to learn from", format(of("train_rows"), 9));
+  add("training rows", format(of("train_rows"), 9));
   add("test rows", format(of("test_rows"), 9));
   if (of("test_rows")) {
-    const least = Math.min(...Object.keys(SAID).map(name => of("error_" + name)));
-    for (const name in SAID) add(SAID[name], format(of("error_" + name)), of("error_" + name) === least);
+    const least = Math.min(...Object.keys(ERRORS).map(name => of("error_" + name)));
+    for (const name in ERRORS) add(ERRORS[name], format(of("error_" + name)), of("error_" + name) === least);
     add("gain over the better baseline", Number.isFinite(of("gain")) ? format(of("gain"), 2) + " %" : "–");
   }
-  add("ends with", ENDS[data.kinds[data.model[node]]]);
+  add("final model", ENDS[data.roles[data.role[node]]]);
   return list;
 }
 function groupLine(node) {

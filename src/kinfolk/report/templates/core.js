@@ -14,12 +14,12 @@ function unpack(packed) {
   for (let k = 0; k < text.length; k++) bytes[k] = text.charCodeAt(k);
   return new TYPES[packed.type](bytes.buffer);
 }
-for (const name of ["x", "y", "head", "tail", "weight", "flow", "model"]) data[name] = unpack(data[name]);
+for (const name of ["x", "y", "head", "tail", "weight", "flow", "role"]) data[name] = unpack(data[name]);
 for (const name in data.nodes) data.nodes[name] = unpack(data.nodes[name]);
 data.path.groups = unpack(data.path.groups);
 for (const each of data.path.numbers) each.values = unpack(each);
 
-/** The number of a node's model at a λ: a coefficient, or what it says of a public point. */
+/** The number of a node's model at a λ: a coefficient, or a prediction at a public point. */
 function pathNumber(which, lam, node) {
   const each = data.path.numbers[which], value = each.values[lam * count + node];
   return value === NONE ? NaN : each.low + each.step * value;
@@ -123,6 +123,6 @@ function start() {
 }
 function copy(button) {
   const text = button.parentNode.querySelector("code");
-  const said = navigator.clipboard ? navigator.clipboard.writeText(text.textContent) : Promise.reject();
-  said.then(() => { button.textContent = "Copied"; }, () => getSelection().selectAllChildren(text));
+  const copied = navigator.clipboard ? navigator.clipboard.writeText(text.textContent) : Promise.reject();
+  copied.then(() => { button.textContent = "Copied"; }, () => getSelection().selectAllChildren(text));
 }

@@ -5,12 +5,12 @@ const SHOWN = [
   {title: "group", value: node => data.nodes.group[node], group: true},
   {title: "gain", value: node => data.nodes.gain[node], signed: true},
   {title: "error alone", value: node => data.nodes.error_alone[node]},
-  {title: "for all", value: node => data.nodes.error_pooled[node]},
+  {title: "one for all", value: node => data.nodes.error_pooled[node]},
   {title: "tailored", value: node => data.nodes.error_tailored[node]},
-  {title: "in the end", value: node => data.nodes.error_final[node]},
-  {title: "rows to learn from", value: node => data.nodes.train_rows[node], digits: 9},
+  {title: "final", value: node => data.nodes.error_final[node]},
+  {title: "training rows", value: node => data.nodes.train_rows[node], digits: 9},
   {title: "test rows", value: node => data.nodes.test_rows[node], digits: 9},
-  {title: "ends with", value: node => ENDS[data.kinds[data.model[node]]], text: true},
+  {title: "final model", value: node => ENDS[data.roles[data.role[node]]], text: true},
 ];
 const list = {order: [], column: SHOWN.findIndex(column => column.signed), down: true, page: 0};
 const inWords = new Intl.Collator("en", {numeric: true, sensitivity: "base"});

@@ -1,106 +1,54 @@
-"""Who may be kin: the graph of the nodes of a table, from edges, from coordinates, or from the training rows."""
+"""Where the graph comes from: edges that are given, coordinates, or the training rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, listing
 from kinfolk.network import graphs
-from kinfolk.network.data import Data
 from kinfolk.network.graph import Graph
-from kinfolk.objective.losses import Squared
-from kinfolk.report.facts import on_globe
+from kinfolk.network.network import Network
+from kinfolk.report.facts import GraphOrigin, on_globe
+from kinfolk.similarity import DeviationDistance, nearest_kin
 from kinfolk.tables.columns import Columns, as_texts
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats, Ints
 
-SHRINKAGE = 10.0  # rows that the pooled model counts for, where a node's own model is compared with others
-
-
-class Kinship(Protocol):
-    """How a graph comes about; where it depends on data, on those that may be looked at."""
-
-    def graph(self, data: Data, target: Target) -> Graph:
-        """The graph, given the rows to learn from."""
-        ...
-
-    def __str__(self) -> str: ...
-
 
 @dataclass(frozen=True, eq=False)
-class Fixed:
-    """A graph that does not depend on the rows."""
+class GraphSource:
+    """How the graph comes about: known beforehand, or found by similarity in the rows that may be looked at."""
 
-    known: Graph
-    words: str
+    origin: GraphOrigin
+    known: Graph | None = None
 
-    def graph(self, data: Data, target: Target) -> Graph:
-        """The graph as it is."""
-        return self.known
-
-    def __str__(self) -> str:
-        return self.words
-
-
-@dataclass(frozen=True, eq=False)
-class Similar:
-    """Every node chooses those whose models, fitted alone and drawn towards the pooled one, are nearest to its own.
-
-    Numbers only leave a node: the parameters of its model. Nodes without rows have no neighbours.
-    """
-
-    names: list[str]
-    neighbours: int
-
-    def graph(self, data: Data, target: Target) -> Graph:
-        """The nearest by parameters, with weights exp(−distance / median distance)."""
-        known = np.flatnonzero(data.sizes > 0)
-        if len(known) < 2:
-            raise InputError(f"Expected two nodes with rows at least to compare, got {len(known)}.")
-        w = _deviations(data, target)[known]
-        k = min(self.neighbours, len(known) - 1)
-        near = graphs.knn(w, k)
-        length = np.linalg.norm(w[near.head] - w[near.tail], axis=1)
-        scale = float(np.median(length)) or 1.0
-        ends = known[np.stack([near.head, near.tail], axis=1)]
-        return Graph(data.node_count, ends, np.maximum(np.exp(-length / scale), 1e-6), self.names)
-
-    def __str__(self) -> str:
-        return f"every node with the {min(self.neighbours, len(self.names) - 1)} whose own models are most similar"
+    def graph(self, network: Network, target: Target) -> Graph:
+        """The graph, given a network with the rows to learn from; its own graph plays no part."""
+        if self.known is not None:
+            return self.known
+        return nearest_kin(network, DeviationDistance(len(target.classes)), k=self.origin.neighbours)
 
 
-def _deviations(data: Data, target: Target) -> Floats:
-    """How every node's linear model differs from the pooled one (nodes, parameters · classes)."""
-    wanted = [data.y] if not target.classes else [(data.y == k).astype(float) for k in range(len(target.classes))]
-    loss = Squared(reduction="sum", ridge=2 * SHRINKAGE)
-    X = np.column_stack([data.X, np.ones(len(data.X))])
-    parts = []
-    for y in wanted:
-        pooled = np.linalg.lstsq(X.T @ X + np.eye(X.shape[1]), X.T @ y, rcond=None)[0]
-        parts.append(loss.bind(Data(X, y - X @ pooled, data.starts)).minimise())
-    return np.concatenate(parts, axis=1)
-
-
-def kinship(
+def graph_source(
     table: pandas.DataFrame, columns: Columns, settings: Settings, names: list[str], edges: pandas.DataFrame | None
-) -> tuple[Kinship, Floats | None]:
+) -> tuple[GraphSource, Floats | None]:
     """How the graph comes about, and where the nodes are, if that is known."""
     places = node_places(table, columns, names) if columns.coords else None
+    k = min(settings.neighbours, len(names) - 1)
     if edges is not None:
-        return Fixed(graph_of_edges(edges, names), "the edges that were given"), places
+        return GraphSource(GraphOrigin("edges"), graph_of_edges(edges, names)), places
     if settings.graph == "complete":
-        return Fixed(graphs.complete(len(names), names), "every pair"), places
+        return GraphSource(GraphOrigin("complete"), graphs.complete(len(names), names)), places
     if places is not None and settings.graph in ("auto", "coordinates"):
         _check_apart(places, names)
-        k = min(settings.neighbours, len(names) - 1)
         near = graphs.knn(places, k, metric="great-circle" if on_globe(columns.coords) else "planar", names=names)
-        return Fixed(near, f"every node with the {k} nearest by {' and '.join(columns.coords)}"), places
-    return Similar(names, settings.neighbours), places
+        return GraphSource(GraphOrigin("coordinates", k, columns.coords), near), places
+    return GraphSource(GraphOrigin("similarity", k, leaves=DeviationDistance.leaves)), places
 
 
 def node_places(table: pandas.DataFrame, columns: Columns, names: list[str]) -> Floats:
@@ -161,7 +109,7 @@ def _edge_weights(edges: pandas.DataFrame) -> Floats:
     weights = pandas.to_numeric(edges.iloc[:, 2], errors="coerce").to_numpy(dtype=np.float64)
     if not (weights > 0).all() or not np.isfinite(weights).all():
         raise InputError(
-            f"Expected weights > 0 in column {edges.columns[2]!r} of the edges, got others: mend or drop them."
+            f"Expected weights > 0 in column {edges.columns[2]!r} of the edges, got others: correct or drop them."
         )
     return weights
 

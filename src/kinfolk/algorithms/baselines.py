@@ -1,14 +1,20 @@
-"""One model per cluster, for clusters known beforehand: the pooled model, and the oracle (eq (9) of the GTV paper).
+"""The baselines: every node alone, and one model for all or for each cluster that is known beforehand.
+
+Alone, no messages; a node without data has nothing to learn from and gets no model:
+
+    w_i <- argmin_w L_i(w)                                                                           (1)
+
+Pooled, which is the oracle where the true clusters c are known (eq (9) of the GTV paper):
 
     w_c <- argmin_w Σ_{i in c} L_i(w)
 
-by Newton's method: nodes say the gradient and the Hessian of L_i at their cluster's parameters, the coordinator
-adds them up cluster by cluster and answers the next parameters,
+by Newton's method: nodes send the gradient and the Hessian of L_i at their cluster's parameters, the coordinator
+adds them up cluster by cluster and replies with the next parameters,
 
-    w_c <- w_c − t (Σ ∇²L_i(w_c))⁺ Σ ∇L_i(w_c)                                                       (1)
+    w_c <- w_c − t (Σ ∇²L_i(w_c))⁺ Σ ∇L_i(w_c)                                                       (2)
 
-with t = 1, halved while the loss of the cluster has not fallen. Nobody is left out: where nodes are away, the
-coordinator waits until each with data has spoken about the present parameters. One round solves the squared loss
+with t = 1, halved while the loss of the cluster has not fallen. No node is left out: where nodes are away, the
+coordinator waits until each with data has answered about the present parameters. One round solves the squared loss
 exactly (the minimiser of least norm). Sums leave a node, not rows; the Hessian of a node with fewer rows than features
 still shows the span of its rows.
 """
@@ -16,34 +22,80 @@ still shows the span of its rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from kinfolk.algorithms.averaging import check_clusters, cluster_sums
-from kinfolk.algorithms.parametric import ParametricAlgorithm, ratio
+from kinfolk.algorithms.averaging import check_clusters, cluster_count, cluster_of, cluster_sums
+from kinfolk.algorithms.parametric import ParametricAlgorithm, gradient_measure, gradient_summary, ratio
 from kinfolk.engine.protocol import Arrays, Coordinated, Inbox, Models, Outbox, PerNode, Reply, Sends, Sent, Turn
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.local_losses import solve_symmetric
 from kinfolk.objective.losses import Loss, Squared
-from kinfolk.typing import Bools, Floats, Ints
+from kinfolk.objective.node_loss import NodeLoss
+from kinfolk.typing import Bools, Floats
 
 
 class State(NamedTuple):
-    """Parameters of the own cluster."""
+    """Parameters: its own, or those of its cluster."""
 
-    w: PerNode  # (nodes, parameters)
+    w: PerNode  # (nodes, parameters); NaN without a model
+
+
+@dataclass(frozen=True)
+class Local(ParametricAlgorithm[State]):
+    """Every node learns from its own data only; of several minimisers, the squared loss takes the smallest.
+
+    Parameters
+    ----------
+    loss : NodeLoss
+        What is minimised at every node.
+
+    >>> from kinfolk import Network, fit, graphs
+    >>> network = Network(graphs.chain(2), [([[1.0], [1.0]], [1.0, 3.0]), None])
+    >>> fit(network, Local()).models.w.round(6).tolist()
+    [[2.0], [nan]]
+    """
+
+    loss: NodeLoss = Squared()
+
+    @property
+    def carries_statistics(self) -> bool:
+        """A node renews its own."""
+        return True
+
+    def sends(self, problem: Problem) -> Sends:
+        """Nothing leaves a node."""
+        return Sends()
+
+    def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
+        """w_i <- argmin L_i (1)."""
+        losses = site.local_losses(self.loss)
+        return State(np.where(losses.has_data[:, None], losses.minimise(), np.nan)), Outbox()
+
+    def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
+        """Nothing more to do."""
+        return state, Outbox()
+
+    def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
+        """Loss and gradient, at nodes with data."""
+        losses = site.local_losses(self.loss)
+        return gradient_measure(site, self.loss, np.where(losses.has_data[:, None], state.w, losses.start))
+
+    def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
+        """Objective and relative gradient."""
+        return gradient_summary(totals)
 
 
 class Memory(NamedTuple):
     """What the coordinator knows of every cluster."""
 
     w: Floats  # (clusters, parameters) parameters that are being tried
-    heard: Bools  # (nodes,) who has spoken about them, or has no data
+    answered: Bools  # (nodes,) who has answered about them, or has no data
     bare: Bools  # (nodes,) who has no data
-    sums: dict[str, Floats]  # what was said about them, added up by cluster
+    sums: dict[str, Floats]  # the answers, added up by cluster
     best: Floats  # (clusters, parameters) best parameters so far
     best_loss: Floats  # (clusters,)
     step: Floats  # (clusters, parameters) Newton step from there
@@ -54,23 +106,32 @@ class Memory(NamedTuple):
 
 @dataclass(frozen=True)
 class Pooled(ParametricAlgorithm[State], Coordinated[State, Memory]):
-    """One model for all.
+    """One model for all, or one for each known cluster.
+
+    Parameters
+    ----------
+    loss : Loss
+        What is minimised, added up over the nodes of a cluster; it has to be smooth.
+    clusters : tuple of int, optional
+        The cluster of every node, numbered from 0, in node order; one model for all without it.
 
     >>> from kinfolk import Network, fit, graphs
     >>> network = Network(graphs.edgeless(2), [([[1.0]], [1.0]), ([[1.0]], [3.0])])
     >>> fit(network, Pooled()).models.w.round(6).tolist()
     [[2.0], [2.0]]
+    >>> fit(network, Pooled(clusters=(0, 1))).models.w.round(6).tolist()
+    [[1.0], [3.0]]
     """
 
     loss: Loss = Squared()
+    clusters: tuple[int, ...] | None = None
 
     needs_slope: ClassVar[bool] = True
 
-    def _cluster(self, nodes: Ints) -> Ints:
-        return np.zeros(len(nodes), dtype=np.int64)
-
-    def _cluster_count(self) -> int:
-        return 1
+    def check(self, problem: Problem) -> None:
+        """One cluster for every node."""
+        super().check(problem)
+        check_clusters(self.clusters, problem)
 
     def sends(self, problem: Problem) -> Sends:
         """The coordinator receives sums over a node's rows, no rows."""
@@ -91,20 +152,20 @@ class Pooled(ParametricAlgorithm[State], Coordinated[State, Memory]):
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
         """Send how the local loss looks at the present parameters, and at zero."""
         zero = site.local_losses(self.loss).gradient_at_zero
-        return state, Outbox(coordinator={**self._words(site, state.w), "zero": zero})
+        return state, Outbox(coordinator={**self._sent(site, state.w), "zero": zero})
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
-        """Take the cluster's new parameters and say how the local loss looks there."""
-        w = inbox.to_all["w"][self._cluster(site.nodes)]
-        return State(w), Outbox(coordinator=self._words(site, w))
+        """Take the cluster's new parameters and send how the local loss looks there."""
+        w = inbox.to_all["w"][cluster_of(self.clusters, site.nodes)]
+        return State(w), Outbox(coordinator=self._sent(site, w))
 
-    def _words(self, site: Site, w: Floats) -> dict[str, Floats]:
+    def _sent(self, site: Site, w: Floats) -> dict[str, Floats]:
         losses = site.local_losses(self.loss)
         return {"loss": losses.value(w), "gradient": losses.gradient(w), "hessian": losses.hessian(w)}
 
     def start(self, problem: Problem, turn: Turn, before: Memory | None = None) -> Memory:
         """Every cluster starts at zero; a changed problem goes on from the same parameters."""
-        count, width = self._cluster_count(), self.width(problem)
+        count, width = cluster_count(self.clusters), self.width(problem)
         w = np.zeros((count, width)) if before is None or len(before.w) != count else before.w
         never = np.full(count, np.inf)
         sums = {
@@ -116,59 +177,34 @@ class Pooled(ParametricAlgorithm[State], Coordinated[State, Memory]):
         return Memory(w, bare, bare, sums, w, never, np.zeros_like(w), np.ones(count), never, np.zeros(count))
 
     def combine(self, memory: Memory, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
-        """Add up by cluster; once every node has spoken about the present parameters, take a Newton step (1)."""
-        cluster, count = self._cluster(turn.active), self._cluster_count()
+        """Add up by cluster; once every node has answered about the present parameters, take a Newton step (2)."""
+        cluster, count = cluster_of(self.clusters, turn.active), cluster_count(self.clusters)
         if "zero" in outbox:
             memory = memory._replace(resting=np.linalg.norm(cluster_sums(outbox["zero"], cluster, count), axis=1))
-        fresh = ~memory.heard[turn.active]
+        fresh = ~memory.answered[turn.active]
         sums = {
             name: memory.sums[name] + cluster_sums(outbox[name][fresh], cluster[fresh], count) for name in memory.sums
         }
-        heard = memory.heard.copy()
-        heard[turn.active] = True
-        memory = memory._replace(heard=heard, sums=sums)
-        if heard.all():
+        answered = memory.answered.copy()
+        answered[turn.active] = True
+        memory = memory._replace(answered=answered, sums=sums)
+        if answered.all():
             memory = _advance(memory)
         return memory, Reply(to_all={"w": memory.w, "best": memory.best, "residual": memory.residual})
 
     def models(self, site: Site, state: State, inbox: Inbox) -> Models:
         """The best parameters of its cluster for every node, as the coordinator knows them now."""
-        models: Models = self.loss.models(inbox.to_all["best"][self._cluster(site.nodes)])
+        models: Models = self.loss.models(inbox.to_all["best"][cluster_of(self.clusters, site.nodes)])
         return models
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
-        """Loss, and the relative gradient of the own cluster as the coordinator last said it."""
-        residual = inbox.to_all["residual"][self._cluster(site.nodes)]
+        """Loss, and the relative gradient of the own cluster as the coordinator last sent it."""
+        residual = inbox.to_all["residual"][cluster_of(self.clusters, site.nodes)]
         return {"loss": site.local_losses(self.loss).value(state.w), "residual": residual**2}
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
         """Objective, and the relative gradients of the clusters put together."""
         return {"objective": totals["loss"], "residual": float(np.sqrt(totals["residual"]))}
-
-
-@dataclass(frozen=True)
-class Clustered(Pooled):
-    """One model per known cluster. ``clusters`` gives the cluster of every node, numbered from 0, in node order.
-
-    >>> from kinfolk import Network, fit, graphs
-    >>> x = [[1.0]]
-    >>> network = Network(graphs.edgeless(3), [(x, [1.0]), (x, [3.0]), (x, [5.0])])
-    >>> fit(network, Clustered(clusters=(0, 0, 1))).models.w.round(6).tolist()
-    [[2.0], [2.0], [5.0]]
-    """
-
-    clusters: tuple[int, ...] = field(kw_only=True)
-
-    def check(self, problem: Problem) -> None:
-        """One cluster for every node."""
-        super().check(problem)
-        check_clusters(self.clusters, problem)
-
-    def _cluster(self, nodes: Ints) -> Ints:
-        return np.asarray(self.clusters, dtype=np.int64)[nodes]
-
-    def _cluster_count(self) -> int:
-        return int(max(self.clusters)) + 1
 
 
 def _advance(memory: Memory) -> Memory:
@@ -182,7 +218,7 @@ def _advance(memory: Memory) -> Memory:
     length = np.where(better, 1.0, memory.length / 2)
     return memory._replace(
         w=best + length[:, None] * step,
-        heard=memory.bare,
+        answered=memory.bare,
         sums={name: np.zeros_like(part) for name, part in memory.sums.items()},
         best=best,
         best_loss=np.where(better, loss, memory.best_loss),

@@ -1,0 +1,114 @@
+"""From a table to what learning sees: refuse what cannot work, split, encode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+
+from kinfolk.checks import InputError
+from kinfolk.network import graphs, public
+from kinfolk.network.data import Data
+from kinfolk.network.network import Network
+from kinfolk.report.facts import Note
+from kinfolk.tables.columns import Columns, as_texts, find_columns, node_names
+from kinfolk.tables.encoding import Encoder, encode, plain
+from kinfolk.tables.families import Family, family_of
+from kinfolk.tables.graph_source import GraphSource, graph_source
+from kinfolk.tables.reading import fingerprint
+from kinfolk.tables.settings import Settings
+from kinfolk.tables.splits import Fold, folds, held_out_rows, table_times
+from kinfolk.tables.target import Target
+from kinfolk.typing import Bools, Floats, Ints
+
+PUBLIC_POINTS = 100
+
+
+class Rows(NamedTuple):
+    """Rows as learning sees them."""
+
+    X: Floats  # (rows, features)
+    y: Floats  # (rows,)
+    owner: Ints  # (rows,) number of the node
+
+    def take(self, which: Any) -> Rows:
+        """Some of them, by a mask or by number."""
+        return Rows(self.X[which], self.y[which], self.owner[which])
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A table, ready to learn from."""
+
+    settings: Settings
+    fingerprint: str  # of the table
+    edges_fingerprint: str  # of the edges, if some were given
+    row_count: int
+    table: pandas.DataFrame  # rows with a target
+    family: Family
+    columns: Columns
+    encoder: Encoder
+    target: Target
+    names: list[str]  # of the nodes
+    rows: Rows
+    training: Rows
+    folds: list[Fold]  # of the training rows
+    held_out: Bools  # (rows,) the test rows
+    source: GraphSource
+    places: Floats | None  # (nodes, 2)
+    notes: list[Note]
+
+    @property
+    def test(self) -> Rows:
+        """The test rows."""
+        return self.rows.take(self.held_out)
+
+    def network(self, rows: Any = slice(None)) -> Network:
+        """The network of some training rows, with public points for methods that compare predictions."""
+        data = Data.from_rows(*self.training.take(rows), len(self.names))
+        blank, features = graphs.edgeless(len(self.names), self.names), self.encoder.get_feature_names_out()
+        network = Network(blank, data, features=features)
+        network = network.with_graph(self.source.graph(network, self.target))
+        return network.with_public(public.like_the_data(network, PUBLIC_POINTS, seed=self.settings.seed))
+
+
+def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, model: Any = None) -> Prepared:
+    """Refuse what cannot work; split; encode, fitted to the training rows alone. ``model``: one that has no name."""
+    settings.check()
+    if not isinstance(table, pandas.DataFrame):
+        raise InputError(f"Expected a data frame, got {type(table).__name__}: read a file with kinfolk.read_table.")
+    given = table.rename(columns=str)
+    edges = edges if edges is None or isinstance(edges, pandas.DataFrame) else pandas.DataFrame(list(edges))
+    columns = find_columns(given, settings)
+    table = given[given[columns.target].notna()]
+    names = sorted(as_texts(table[columns.node]).unique())
+    owner = np.searchsorted(np.array(names, dtype=object), node_names(table, columns.node)).astype(np.int64)
+    held_out = held_out_rows(table, columns, settings, owner)
+    target = Target.of(table[columns.target], ~held_out, settings)
+    family = family_of(settings.model if model is None else model, target)
+    family.check(settings.method)
+    y = target.encode(table[columns.target])
+    unseen = held_out & np.isnan(y)
+    if (unseen == held_out).all():
+        raise InputError("Expected test rows of classes that training rows have, got none: hold out other rows.")
+    source, places = graph_source(table, columns, settings, names, edges)
+    encoder = Encoder.fit(plain(table[~held_out], columns), columns)
+    rows = Rows(encode(encoder, table, columns), y, owner)
+    times = table_times(table, columns.time)[~held_out] if columns.time else None
+    notes = [
+        *columns.notes,
+        *_counted("rows without a target", len(given) - len(table)),
+        *target.notes,
+        *_counted("test rows of unseen classes", int(unseen.sum())),
+    ]
+    marks = fingerprint(given), "" if edges is None else fingerprint(edges)
+    return Prepared(
+        settings, *marks, len(given), table, family, columns, encoder, target, names, rows, rows.take(~held_out),
+        list(folds(owner[~held_out], times, settings.folds, settings.seed)), held_out & ~unseen, source, places, notes,
+    )  # fmt: skip
+
+
+def _counted(kind: str, count: int) -> list[Note]:
+    return [Note(kind, {"count": count})] if count else []
