@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -15,10 +16,44 @@ from typing import Any
 import cvxpy
 import numpy as np
 import scipy.sparse
+from scipy.special import xlogy
 
-from kinfolk import AbsoluteNorm, EuclideanNorm, GTVMin, Network, Squared, SquaredDistance, SquaredNorm
+from kinfolk import (
+    Absolute,
+    AbsoluteNorm,
+    EuclideanNorm,
+    GTVMin,
+    Huber,
+    Logistic,
+    MaximumNorm,
+    Network,
+    PNorm,
+    Poisson,
+    QuadraticForm,
+    Quantile,
+    Squared,
+    SquaredDistance,
+    SquaredNorm,
+)
 
 CONSTRUCTION_LIMIT = 120.0  # seconds
+
+CHARGES: dict[type, Callable[[Any, Any], Any]] = {  # φ of every row of v
+    EuclideanNorm: lambda _, v: cvxpy.norm(v, 2, axis=1),
+    AbsoluteNorm: lambda _, v: cvxpy.norm(v, 1, axis=1),
+    MaximumNorm: lambda _, v: cvxpy.norm(v, "inf", axis=1),
+    PNorm: lambda coupling, v: cvxpy.hstack([cvxpy.pnorm(v[e], coupling.p) for e in range(v.shape[0])]),
+    SquaredNorm: lambda _, v: 0.5 * cvxpy.sum(cvxpy.square(v), axis=1),
+    QuadraticForm: lambda coupling, v: 0.5 * cvxpy.sum(cvxpy.square(v @ _root(coupling)), axis=1),
+}
+SCORES: dict[type, Callable[[Any, Any, Any], Any]] = {  # ℓ(z, y) of every sample
+    Squared: lambda _, z, y: cvxpy.square(z - y),
+    Huber: lambda loss, z, y: cvxpy.huber(z - y, loss.delta),
+    Logistic: lambda _, z, y: cvxpy.logistic(z) - cvxpy.multiply(y, z),
+    Poisson: lambda _, z, y: cvxpy.exp(z) - cvxpy.multiply(y, z) + xlogy(y, y) - y,
+    Absolute: lambda _, z, y: cvxpy.abs(z - y),
+    Quantile: lambda loss, z, y: cvxpy.maximum(loss.level * (y - z), (1 - loss.level) * (z - y)),
+}
 
 
 @dataclass(frozen=True)
@@ -39,24 +74,37 @@ def solvers(algorithm: GTVMin) -> list[str]:
 def build(network: Network, algorithm: GTVMin) -> cvxpy.Problem:
     """The same objective for CVXPY, with all samples in one expression and all edges in one."""
     graph, loss = network.graph, algorithm.loss
-    w = cvxpy.Variable((graph.node_count, network.data.feature_count + int(loss.intercept)))
+    width = network.data.feature_count
+    w = cvxpy.Variable((graph.node_count, width + int(loss.intercept)), name="w")
     share = np.ones(len(network.data.y)) if loss.reduction == "sum" else 1.0 / network.data.sizes[network.data.owner]
-    rows = _rows(network, loss, w)
-    v = network.site.incidence.T @ w
-    charge = {
-        EuclideanNorm: lambda: cvxpy.norm(v, 2, axis=1),
-        AbsoluteNorm: lambda: cvxpy.norm(v, 1, axis=1),
-        SquaredNorm: lambda: 0.5 * cvxpy.sum(cvxpy.square(v), axis=1),
-    }[type(algorithm.coupling)]()
-    return cvxpy.Problem(cvxpy.Minimize(share @ rows + (algorithm.lam * graph.weights) @ charge))
+    terms = [share @ _rows(network, loss, w)]
+    if loss.ridge > 0:
+        informed = np.flatnonzero(network.data.sizes > 0)
+        terms.append(loss.ridge / 2 * cvxpy.sum_squares(w[informed, :width]))
+    if graph.edge_count:
+        v = network.site.incidence.T @ w
+        charge = CHARGES[type(algorithm.coupling)](algorithm.coupling, v)
+        terms.append((algorithm.lam * graph.weights) @ charge)
+    return cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(terms)))
+
+
+def parameters(problem: cvxpy.Problem) -> Any:
+    """The parameters (nodes, parameters) of a problem that was solved."""
+    return next(each for each in problem.variables() if each.name() == "w").value
+
+
+def _root(coupling: QuadraticForm) -> Any:
+    """R with RRᵀ = Q."""
+    values, vectors = coupling.spectrum()
+    return vectors * np.sqrt(values)
 
 
 def _rows(network: Network, loss: Any, w: cvxpy.Variable) -> cvxpy.Expression:
     """The loss of every sample."""
     if isinstance(loss, SquaredDistance):
         return cvxpy.sum(cvxpy.square(w[network.data.owner] - network.data.X), axis=1)
-    z, y = _design(network, loss.intercept) @ cvxpy.vec(w, order="C"), network.data.y
-    return cvxpy.square(z - y) if isinstance(loss, Squared) else cvxpy.logistic(z) - cvxpy.multiply(y, z)
+    z = _design(network, loss.intercept) @ cvxpy.vec(w, order="C")
+    return SCORES[type(loss)](loss, z, network.data.y)
 
 
 def _design(network: Network, intercept: bool) -> scipy.sparse.csr_array:

@@ -15,9 +15,11 @@ import numpy as np
 
 from kinfolk import kernels
 from kinfolk.checks import Between, InputError
-from kinfolk.typing import Floats
+from kinfolk.typing import Bools, Floats
 
 ROUNDING = 1e-12  # a flow that exceeds its ball by rounding is still inside
+ON_BORDER = 1 - 1e-6  # of its radius: a flow so long sits on the border
+IN_SPAN = 1e-9  # what a flow may have outside the range of Q, relative
 
 
 class Coupling(ABC):
@@ -69,6 +71,14 @@ class Coupling(ABC):
         """The derivative of ``dual_prox`` in v, a matrix per edge, for those that know it."""
         raise NotImplementedError(f"{type(self).__name__} does not declare has_derivative.")
 
+    def along_border(self, u: Floats, weights: Floats, change: Floats) -> Floats:
+        """The part of a change of flows that leads along the border of the domain where u_e sits on it; else all."""
+        return change
+
+    def into_span(self, u: Floats) -> Floats:
+        """The flows nearest to u that can be scaled to where φ* is finite: for norms all of them."""
+        return u
+
     def weighted_conjugate(self, u: Floats, weights: Floats) -> Floats:
         """(weight · φ)*(u) = weight · φ*(u / weight) of every row; without weight only u = 0 is free."""
         out = np.where((u == 0).all(axis=1), 0.0, np.inf)
@@ -109,6 +119,10 @@ class EuclideanNorm(Coupling):
         factor = np.divide(weights, length, out=np.ones_like(length), where=outside)
         return np.asarray(factor[:, None, None] * (np.eye(v.shape[1]) - unit[:, :, None] * unit[:, None, :]))
 
+    def along_border(self, u: Floats, weights: Floats, change: Floats) -> Floats:
+        """What is not along u."""
+        return _across(change, u, np.linalg.norm(u, axis=1) >= ON_BORDER * weights)
+
     def radius(self, value: Floats, width: int) -> Floats:
         """The value itself."""
         return value
@@ -141,6 +155,10 @@ class AbsoluteNorm(Coupling):
     def dual_prox_derivative(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """1 for entries inside, 0 for those that were clipped."""
         return (np.abs(v) < weights[:, None])[:, :, None] * np.eye(v.shape[1])
+
+    def along_border(self, u: Floats, weights: Floats, change: Floats) -> Floats:
+        """The entries that are not clipped."""
+        return np.where(np.abs(u) < ON_BORDER * weights[:, None], change, 0.0)
 
     def radius(self, value: Floats, width: int) -> Floats:
         """The value itself: ‖v‖₂ ≤ ‖v‖₁."""
@@ -206,6 +224,12 @@ class MaximumNorm(Coupling):
         shrink = np.maximum(excess.max(axis=1), 0.0)
         return np.asarray(np.sign(v) * np.maximum(size - shrink[:, None], 0.0))
 
+    def along_border(self, u: Floats, weights: Floats, change: Floats) -> Floats:
+        """Entries that are not zero, with a sum of sizes that stays."""
+        border = np.abs(u).sum(axis=1) >= ON_BORDER * weights
+        used = np.abs(u) > (1 - ON_BORDER) * weights[:, None]
+        return _across(np.where(used | ~border[:, None], change, 0.0), np.sign(u) * used, border)
+
     def radius(self, value: Floats, width: int) -> Floats:
         """‖v‖₂ ≤ √width ‖v‖_∞."""
         return np.asarray(np.sqrt(width) * value)
@@ -239,6 +263,12 @@ class PNorm(Coupling):
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Project on the ball ‖u‖_q ≤ weights."""
         return kernels.project_power_ball(np.ascontiguousarray(v), weights, self._dual)
+
+    def along_border(self, u: Floats, weights: Floats, change: Floats) -> Floats:
+        """What is not along the slope of ‖u‖_q."""
+        length = _power_norm(u, self._dual)
+        part = np.divide(np.abs(u), length[:, None], out=np.zeros_like(u), where=length[:, None] > 0)
+        return _across(change, np.sign(u) * part ** (self._dual - 1.0), length >= ON_BORDER * weights)
 
     def radius(self, value: Floats, width: int) -> Floats:
         """‖v‖₂ ≤ ‖v‖_p for p ≤ 2, and at most width^(1/2 − 1/p) times that beyond."""
@@ -282,8 +312,13 @@ class QuadraticForm(Coupling):
         """½ uᵀQ⁺u in the range of Q, +∞ outside."""
         values, vectors = self.spectrum()
         along = (u @ vectors) ** 2
-        outside = along[:, values == 0].sum(axis=1) > ROUNDING**2 * along.sum(axis=1)
+        outside = along[:, values == 0].sum(axis=1) > IN_SPAN**2 * along.sum(axis=1)
         return np.where(outside, np.inf, 0.5 * along[:, values > 0] @ (1.0 / values[values > 0]))
+
+    def into_span(self, u: Floats) -> Floats:
+        """u in the range of Q."""
+        values, vectors = self.spectrum()
+        return (u @ vectors * (values > 0)) @ vectors.T
 
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Along an eigenvector with eigenvalue q: v · weights q / (weights q + sigma)."""
@@ -300,6 +335,14 @@ class QuadraticForm(Coupling):
         """√(2 value / smallest eigenvalue)."""
         smallest = float(self.spectrum()[0][0])
         return np.sqrt(2.0 * value / smallest) if smallest > 0 else np.full_like(value, np.inf)
+
+
+def _across(change: Floats, direction: Floats, where: Bools) -> Floats:
+    """What is left of every change without its part along a direction, in some rows."""
+    square = np.einsum("ij,ij->i", direction, direction)
+    part = np.einsum("ij,ij->i", change, direction)
+    share = np.divide(part, square, out=np.zeros_like(part), where=where & (square > 0))
+    return np.asarray(change - share[:, None] * direction)
 
 
 def _power_norm(v: Floats, p: float) -> Floats:
