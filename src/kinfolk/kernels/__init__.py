@@ -1,5 +1,6 @@
 """Compiled loops, and nothing else: the only place with numba."""
 
+from kinfolk.kernels.cholesky import add_to_ends, factorise, find_fronts, solve_factored
 from kinfolk.kernels.draws import draw_batches, node_keys
 from kinfolk.kernels.edges import (
     HUGE,
@@ -30,6 +31,7 @@ __all__ = [
     "HUGE",
     "add_flows",
     "add_scaled",
+    "add_to_ends",
     "clip_rows",
     "combine_rows",
     "difference",
@@ -37,6 +39,8 @@ __all__ = [
     "dual_look",
     "dual_step",
     "edge_sum",
+    "factorise",
+    "find_fronts",
     "first_fit_colours",
     "gram",
     "group_sums",
@@ -46,6 +50,7 @@ __all__ = [
     "prox_kinked",
     "prox_quadratic",
     "quadratic_primal_step",
+    "solve_factored",
     "squared_distance",
     "sum_rows",
     "sum_vectors",

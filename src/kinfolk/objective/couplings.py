@@ -18,6 +18,7 @@ from kinfolk.checks import Between, InputError
 from kinfolk.typing import Bools, Floats
 
 ROUNDING = 1e-12  # a flow that exceeds its ball by rounding is still inside
+BISECTIONS = 120
 ON_BORDER = 1 - 1e-6  # of its radius: a flow so long sits on the border
 IN_SPAN = 1e-9  # what a flow may have outside the range of Q, relative
 
@@ -71,6 +72,20 @@ class Coupling(ABC):
         """The derivative of ``dual_prox`` in v, a matrix per edge, for those that know it."""
         raise NotImplementedError(f"{type(self).__name__} does not declare has_derivative.")
 
+    def dual_norm(self, u: Floats) -> Floats:
+        """The dual norm of every row, for norms: φ* is finite up to 1. By default found by bisection."""
+        low, high = np.zeros(len(u)), np.full(len(u), 1e-300)
+        for _ in range(BISECTIONS):  # in the exponent, to a part in 1e12
+            grow = ~np.isfinite(self.conjugate(u / np.maximum(high, 1e-300)[:, None]))
+            if not grow.any():
+                break
+            low, high = np.where(grow, high, low), np.where(grow, high * 1e6, high)
+        for _ in range(BISECTIONS):
+            middle = np.where(low > 0, np.sqrt(low) * np.sqrt(high), high / 2)
+            inside = np.isfinite(self.conjugate(u / np.maximum(middle, 1e-300)[:, None]))
+            low, high = np.where(inside, low, middle), np.where(inside, middle, high)
+        return np.where((u == 0).all(axis=1), 0.0, high)
+
     def along_border(self, u: Floats, weights: Floats, change: Floats) -> Floats:
         """The part of a change of flows that leads along the border of the domain where u_e sits on it; else all."""
         return change
@@ -105,7 +120,11 @@ class EuclideanNorm(Coupling):
 
     def conjugate(self, u: Floats) -> Floats:
         """0 in the unit ball, +∞ outside."""
-        return np.where(np.linalg.norm(u, axis=1) <= 1 + ROUNDING, 0.0, np.inf)
+        return np.where(self.dual_norm(u) <= 1 + ROUNDING, 0.0, np.inf)
+
+    def dual_norm(self, u: Floats) -> Floats:
+        """‖u‖₂."""
+        return np.sqrt(np.einsum("ij,ij->i", u, u))
 
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Clip v to length at most weights."""
@@ -121,7 +140,7 @@ class EuclideanNorm(Coupling):
 
     def along_border(self, u: Floats, weights: Floats, change: Floats) -> Floats:
         """What is not along u."""
-        return _across(change, u, np.linalg.norm(u, axis=1) >= ON_BORDER * weights)
+        return _across(change, u, self.dual_norm(u) >= ON_BORDER * weights)
 
     def radius(self, value: Floats, width: int) -> Floats:
         """The value itself."""
@@ -146,7 +165,11 @@ class AbsoluteNorm(Coupling):
 
     def conjugate(self, u: Floats) -> Floats:
         """0 where every entry is at most 1 in size, +∞ elsewhere."""
-        return np.where((np.abs(u) <= 1 + ROUNDING).all(axis=1), 0.0, np.inf)
+        return np.where(self.dual_norm(u) <= 1 + ROUNDING, 0.0, np.inf)
+
+    def dual_norm(self, u: Floats) -> Floats:
+        """‖u‖_∞."""
+        return np.asarray(np.abs(u).max(axis=1))
 
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Clip every entry of v to at most weights in size."""
@@ -214,7 +237,11 @@ class MaximumNorm(Coupling):
 
     def conjugate(self, u: Floats) -> Floats:
         """0 where ‖u‖₁ ≤ 1, +∞ elsewhere."""
-        return np.where(np.abs(u).sum(axis=1) <= 1 + ROUNDING, 0.0, np.inf)
+        return np.where(self.dual_norm(u) <= 1 + ROUNDING, 0.0, np.inf)
+
+    def dual_norm(self, u: Floats) -> Floats:
+        """‖u‖₁."""
+        return np.asarray(np.abs(u).sum(axis=1))
 
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Project on the ball ‖u‖₁ ≤ weights: every entry shrinks by the same amount, none below zero."""
@@ -226,7 +253,7 @@ class MaximumNorm(Coupling):
 
     def along_border(self, u: Floats, weights: Floats, change: Floats) -> Floats:
         """Entries that are not zero, with a sum of sizes that stays."""
-        border = np.abs(u).sum(axis=1) >= ON_BORDER * weights
+        border = self.dual_norm(u) >= ON_BORDER * weights
         used = np.abs(u) > (1 - ON_BORDER) * weights[:, None]
         return _across(np.where(used | ~border[:, None], change, 0.0), np.sign(u) * used, border)
 
@@ -258,7 +285,11 @@ class PNorm(Coupling):
 
     def conjugate(self, u: Floats) -> Floats:
         """0 where ‖u‖_q ≤ 1, +∞ elsewhere."""
-        return np.where(_power_norm(u, self._dual) <= 1 + ROUNDING, 0.0, np.inf)
+        return np.where(self.dual_norm(u) <= 1 + ROUNDING, 0.0, np.inf)
+
+    def dual_norm(self, u: Floats) -> Floats:
+        """‖u‖_q."""
+        return _power_norm(u, self._dual)
 
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Project on the ball ‖u‖_q ≤ weights."""
@@ -266,7 +297,7 @@ class PNorm(Coupling):
 
     def along_border(self, u: Floats, weights: Floats, change: Floats) -> Floats:
         """What is not along the slope of ‖u‖_q."""
-        length = _power_norm(u, self._dual)
+        length = self.dual_norm(u)
         part = np.divide(np.abs(u), length[:, None], out=np.zeros_like(u), where=length[:, None] > 0)
         return _across(change, np.sign(u) * part ** (self._dual - 1.0), length >= ON_BORDER * weights)
 

@@ -15,7 +15,7 @@ separately: nothing flows between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ import numpy as np
 from kinfolk.algorithms.gtvmin import distance
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import local_duals, residual_at, scale_of
+from kinfolk.algorithms.gtvmin.systems import system_of
 from kinfolk.algorithms.gtvmin.updates import Updates
 from kinfolk.checks import InputError, as_floats
 from kinfolk.network.network import Network
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 SOLVE_PRECISION = 1e-6  # of one linear solve, relative; what is left is solved for again, and charged at last
 SOLVE_ITERATIONS = 2_000
+SOLVE_REPEATS = 10  # with a factorisation
+SHIFT = 1e-13
+LARGEST_BLOCK = 16  # parameters of a node up to which systems are factorised
+DIRECT_COST = 400.0  # rounds
 SOLVES = 3  # one after the other: each takes what rounding has left
 REFINEMENTS = 6
 BISECTIONS = 60
@@ -86,10 +91,10 @@ def certificate_at(updates: Updates, state: State) -> Certificate | None:
     losses = updates.losses.with_duals
     if losses is None:
         return None
-    u, _ = updates.dual_prox(state.u, state.w_bar)
+    ahead, _ = updates.dual_prox(state.u, state.w_bar)
     _, beta = local_duals(updates, losses, state)
     problem = Instance(updates.site, losses, updates.coupling, updates.weights)
-    return certify(problem, state.w_bar, beta, u, residual_at(updates, state))
+    return certify(problem, state.w_bar, beta, (ahead, state.u), residual_at(updates, state))
 
 
 def parameters_and_flows(network: Network, w: Any, u: Any) -> tuple[Floats, Floats]:
@@ -109,15 +114,17 @@ def parameters_and_flows(network: Network, w: Any, u: Any) -> tuple[Floats, Floa
     return w, u
 
 
-def certify(problem: Instance, w: Floats, beta: Floats, u: Floats, residual: float) -> Certificate:
-    """Bound the sub-optimality of ``w`` with the help of ``beta`` and flows ``u`` that nearly belong to it.
+def certify(problem: Instance, w: Floats, beta: Floats, flows: Sequence[Floats], residual: float) -> Certificate:
+    """Bound the sub-optimality of ``w`` with the help of ``beta`` and flows that nearly belong to it; the best ones.
 
     The dual variables are moved to r ≈ 0, and scaled into their domain for a bound; if that is not sharp, they are
     clipped into it instead, and moved again.
     """
     judge = _Judge.of(problem, w, residual)
-    duals = _Duals(beta, problem.losses.ridge * w, problem.coupling.into_span(u), w).clipped(problem)
-    best, waited = judge.certificate(duals), 0
+    starts = [_Duals(beta, problem.losses.ridge * w, problem.coupling.into_span(u), w) for u in flows]
+    starts = [duals.clipped(problem) for duals in starts]
+    best, duals = min(((judge.certificate(duals), duals) for duals in starts), key=lambda each: each[0].bound)
+    waited = 0
     for _ in range(REFINEMENTS):
         if best.relative <= SHARP_ENOUGH or waited > 1:
             break
@@ -220,19 +227,14 @@ class _Duals:
 
     def balanced(self, problem: Instance) -> _Duals:
         """Move to r ≈ 0: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x."""
-        losses, site = problem.losses, problem.site
+        losses = problem.losses
         curvature = losses.elasticity(self.w, self.beta)
         flow, stiffness = _elasticity(problem, self.w, self.u)
 
-        def apply(x: Floats) -> Floats:
-            rows = losses.combine(curvature * losses.predict(x))
-            return rows + losses.ridge * x + site.divergence(flow(problem.difference(x)))
-
-        diagonal = losses.gram_diagonal(curvature) + losses.ridge
-        diagonal += np.stack([site.edge_sum(column) for column in stiffness.T], axis=1)
+        solve = _direct_solver(problem, curvature, flow) or _iterative_solver(problem, curvature, flow, stiffness)
         best, violation = self, self.violation(problem)
         for _ in range(SOLVES):
-            x = conjugate_gradients(apply, -violation, diagonal)
+            x = solve(-violation)
             moved = _Duals(
                 best.beta + curvature * losses.predict(x),
                 best.gamma + losses.ridge * x,
@@ -240,7 +242,7 @@ class _Duals:
                 self.w,
             )
             left = moved.violation(problem)
-            if np.linalg.norm(left) >= np.linalg.norm(violation):
+            if not np.linalg.norm(left) < np.linalg.norm(violation):
                 break
             best, violation = moved, left
         return best
@@ -291,6 +293,35 @@ def _elasticity(problem: Instance, w: Floats, u: Floats) -> tuple[Callable[[Floa
         return np.asarray(omega * (along + ACROSS * (v - along)))
 
     return flow, np.broadcast_to(omega, change.shape)
+
+
+Linear = Callable[[Floats], Floats]
+
+
+def _direct_solver(problem: Instance, curvature: Floats, flow: Linear) -> Linear | None:
+    """The inverse of XᵀCX + ridge + DᵀΩD by a factorisation; None where that costs too much."""
+    losses, width = problem.losses, problem.losses.width
+    system = system_of(problem.site, width)
+    if width > LARGEST_BLOCK or not system.costs_at_most(DIRECT_COST * problem.round_cost):
+        return None
+    ones = np.ones(len(problem.weights))
+    at_edges = np.stack([flow(np.outer(ones, unit)) for unit in np.eye(width)], axis=2)
+    at_nodes = losses.gram(curvature) + losses.ridge[:, :, None] * np.eye(width)
+    solver = system.factorised(at_nodes, (at_edges + at_edges.transpose(0, 2, 1)) / 2, SHIFT)
+    return lambda rhs: solver.solve(rhs, SOLVE_PRECISION, SOLVE_REPEATS)
+
+
+def _iterative_solver(problem: Instance, curvature: Floats, flow: Linear, stiffness: Floats) -> Linear:
+    """The same by conjugate gradients."""
+    losses, site = problem.losses, problem.site
+
+    def apply(x: Floats) -> Floats:
+        rows = losses.combine(curvature * losses.predict(x))
+        return rows + losses.ridge * x + site.divergence(flow(problem.difference(x)))
+
+    diagonal = losses.gram_diagonal(curvature) + losses.ridge
+    diagonal += np.stack([site.edge_sum(column) for column in stiffness.T], axis=1)
+    return lambda rhs: conjugate_gradients(apply, rhs, diagonal)
 
 
 def conjugate_gradients(apply: Callable[[Floats], Floats], rhs: Floats, diagonal: Floats) -> Floats:

@@ -12,15 +12,18 @@ and steps along the edges carry it from node to node. Since G is small where an 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
+from scipy.sparse.csgraph import connected_components, dijkstra
 
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.objective.local_losses import LinearLosses
-from kinfolk.typing import Floats, Ints
+from kinfolk.typing import Bools, Floats, Ints
 
-DOUBLINGS = 40  # of a flow, to see how much room it has
+ROUNDING = 1e-12
+LEAST_ROOM = 1e-3  # of its ball that a flow must leave to hold the ends of an edge together
 
 
 def from_level_set(problem: Instance, w: Floats, objective: float) -> Floats:
@@ -54,13 +57,17 @@ class FromGap:
         self.change = np.linalg.norm(problem.difference(w), axis=1)
         self.curvature = problem.losses.least_curvature
         self.at_nodes, self.at_edges = np.maximum(at_nodes, 0.0), np.maximum(at_edges, 0.0)
-        self.room = _room(problem, u) if problem.coupling.is_norm else np.zeros(len(u))
+        self.room = _room(problem, u) if problem.coupling.is_norm else np.ones(len(u))
+        self.groups = _Groups.of(problem, self.room) if problem.losses.is_quadratic else None
 
     def distances(self, gap: float) -> Floats:
         """(nodes,) how far from w_i any minimiser can be, if the gap at it is at most ``gap``."""
-        with np.errstate(divide="ignore"):
+        steps = self._steps(gap)
+        with np.errstate(divide="ignore", invalid="ignore"):
             pinned = (np.sqrt(2 * gap) + np.sqrt(2 * self.at_nodes)) / np.sqrt(self.curvature)
-        return _carried(self.problem, pinned, self._steps(gap))
+        if self.groups is not None:
+            pinned = self.groups.pinned(pinned, gap, self.at_nodes, steps)
+        return _carried(self.problem, pinned, steps)
 
     def _steps(self, gap: float) -> Floats:
         """(edges,) how far (Dw*)_e can be from (Dw)_e."""
@@ -74,15 +81,49 @@ class FromGap:
         return np.full(len(self.change), np.inf)
 
 
+@dataclass(frozen=True)
+class _Groups:
+    """Nodes that edges with room in their balls hold together: their losses pin them in common.
+
+    With x_i = w*_i − w_i and H_i the Hessians, ‖H^½ x_root‖ ≤ ‖H^½ x‖ + (Σ tr H_i ‖x_i − x_root‖²)^½ over a group.
+    """
+
+    problem: Instance
+    group: Ints  # (nodes,)
+    roots: Ints  # (groups,) nodes
+    curvature: Floats  # (groups,) the smallest eigenvalue of Σ H_i
+    inner: Bools  # (edges,) whether an edge holds its ends together
+
+    @classmethod
+    def of(cls, problem: Instance, room: Floats) -> _Groups:
+        """The groups of edges that have some room."""
+        inner = (room >= LEAST_ROOM) & (problem.weights > 0)
+        count = problem.site.node_count
+        ends = (problem.site.head[inner], problem.site.tail[inner])
+        joined = csr_array((np.ones(len(ends[0])), ends), shape=(count, count))
+        number, group = connected_components(joined, directed=False)
+        curvature = problem.losses.pool(group.astype(np.int64), number).least_curvature
+        return cls(problem, group, np.unique(group, return_index=True)[1], curvature, inner)
+
+    def pinned(self, pinned: Floats, gap: float, at_nodes: Floats, steps: Floats) -> Floats:
+        """How far nodes are pinned, the roots of groups by their whole group."""
+        held = replace(self.problem, weights=np.where(self.inner, self.problem.weights, 0.0))
+        lengths = held.along_edges(np.maximum(steps, np.finfo(float).tiny))
+        spread = dijkstra(lengths, directed=False, indices=self.roots, min_only=True)
+        count = len(self.roots)
+        slack = np.bincount(self.group, self.problem.losses.trace * spread**2, count)
+        missed = np.sqrt(2 * np.bincount(self.group, at_nodes, count))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            root = (np.sqrt(2 * gap) + missed + np.sqrt(slack)) / np.sqrt(self.curvature)
+        out = pinned.copy()
+        out[self.roots] = np.fmin(out[self.roots], root)
+        return out
+
+
 def _room(problem: Instance, u: Floats) -> Floats:
-    """(edges,) 1 − θ_e, from below."""
-    factor = np.ones(len(u))
-    step = 1.0
-    for _ in range(DOUBLINGS):  # by bisection of the largest factor up to 2 that keeps a flow in its ball
-        step /= 2
-        trial = factor + step
-        factor = np.where(np.isfinite(problem.flow_cost(trial[:, None] * u)), trial, factor)
-    return 1.0 - 1.0 / factor
+    """(edges,) 1 − θ_e, less what rounding may have added."""
+    filled = np.divide(problem.coupling.dual_norm(u), problem.weights, out=np.ones(len(u)), where=problem.weights > 0)
+    return np.maximum(1.0 - filled - ROUNDING, 0.0)
 
 
 def _carried(problem: Instance, pinned: Floats, steps: Floats) -> Floats:

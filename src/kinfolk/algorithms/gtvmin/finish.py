@@ -63,7 +63,6 @@ def _kept(updates: Updates, problem: Instance, state: State, w: Floats, u: Float
     falls = better(parts_at(updates, state), parts_at(updates, proposed), problem.components[1])
     if not falls.any():
         return state
-    u, _ = updates.dual_prox(u, w)
     return state._replace(
         w=np.where(falls[:, None], w, state.w),
         w_bar=np.where(falls[:, None], w, state.w_bar),

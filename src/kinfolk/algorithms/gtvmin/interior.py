@@ -19,11 +19,11 @@ from kinfolk import kernels
 from kinfolk.algorithms.gtvmin.cones import Balls, Boxes, Cone, Octahedra
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import PART_OF_START
-from kinfolk.algorithms.gtvmin.polish import inside_ball, joined
-from kinfolk.algorithms.gtvmin.systems import GraphSystem, Solver
+from kinfolk.algorithms.gtvmin.polish import INSIDE, inside_ball, joined
+from kinfolk.algorithms.gtvmin.systems import GraphSystem, Solver, system_of
 from kinfolk.objective.couplings import AbsoluteNorm, Coupling, EuclideanNorm, MaximumNorm
 from kinfolk.objective.local_losses import LinearLosses
-from kinfolk.typing import Floats
+from kinfolk.typing import Bools, Floats
 
 STEPS = 80
 USUAL_STEPS = 20
@@ -40,31 +40,35 @@ AMPLE = 10.0  # radius of a ball, in sums of all gradients: more never binds
 
 
 def propose(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float) -> tuple[Floats, Floats] | None:
-    """Propose a better (w, u), where it is known to cost about ``PATIENT`` times the effort in rounds at most."""
-    if not covers(problem.coupling) or _least_cost(problem) > PATIENT * effort:
+    """Propose a better (w, u), where it is known to cost at most ``PATIENT`` times the effort in rounds, about."""
+    if not covers(problem.coupling):
         return None
-    system = GraphSystem(problem.site.node_count, problem.losses.width, problem.site.head, problem.site.tail)
-    if USUAL_STEPS * system.cost / problem.round_cost > PATIENT * effort:
+    system = system_of(problem.site, problem.losses.width)
+    if not system.costs_at_most(PATIENT * effort * problem.round_cost / USUAL_STEPS):
         return None
     with np.errstate(all="ignore"):  # a proposal that leads astray is found out by its residual
         answer = solve(problem, w, system)
     return snapped(problem, answer.w, answer.u), answer.u
 
 
-def _least_cost(problem: Instance) -> float:
-    """Rounds that the systems take at least, before their pattern is looked at."""
-    entries = (problem.site.node_count + 2 * len(problem.weights)) * problem.losses.width**2
-    return USUAL_STEPS * 50.0 * entries / problem.round_cost
-
-
 def snapped(problem: Instance, w: Floats, u: Floats) -> Floats:
     """w with exactly equal models wherever flows lie strictly inside their balls, if that lowers the objective."""
     if not problem.coupling.is_norm:
         return w
-    group = joined(problem, inside_ball(problem, u))
-    means = kernels.group_sums(w, group, int(group.max()) + 1) / np.bincount(group)[:, None]
-    equal = means[group]
+    if isinstance(problem.coupling, AbsoluteNorm):  # every parameter has its own clusters
+        inside = np.abs(u) < (1 - INSIDE) * problem.weights[:, None]
+        columns = [_equalised(problem, w[:, [k]], inside[:, k]) for k in range(w.shape[1])]
+        equal = np.hstack(columns)
+    else:
+        equal = _equalised(problem, w, inside_ball(problem, u))
     return equal if problem.objective(equal) <= problem.objective(w) else w
+
+
+def _equalised(problem: Instance, w: Floats, fused: Bools) -> Floats:
+    """The mean of w over every group of nodes that fused edges join."""
+    group = joined(problem, fused)
+    means = kernels.group_sums(np.ascontiguousarray(w), group, int(group.max()) + 1)
+    return np.asarray((means / np.bincount(group)[:, None])[group])
 
 
 class Answer(NamedTuple):

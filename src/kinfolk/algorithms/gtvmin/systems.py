@@ -3,40 +3,74 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from kinfolk import kernels
+from kinfolk.network.site import Site
 from kinfolk.typing import Floats, Ints
 
+SLACK = 0.2  # zeros in a front, as a part of its rows, that make it larger
+SHIFTS = 5  # each a hundred times the one before
+BANDED_EXCESS = 100.0  # times as many operations as in the best order, on maps of thousands of nodes
 SYMMETRIC = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
 
 
 class Factor:
-    """A positive semi-definite matrix, scaled to a unit diagonal (or ``least``), shifted a little and factorised."""
+    """A positive semi-definite matrix, scaled to a unit diagonal, shifted a little and factorised."""
 
-    def __init__(
-        self, matrix: scipy.sparse.csc_array, shift: float, least: Floats | float = 0.0, order: str = "MMD_AT_PLUS_A"
-    ) -> None:
-        diagonal = np.maximum(matrix.diagonal(), least)
+    def __init__(self, matrix: scipy.sparse.csc_array, shift: float) -> None:
+        diagonal = matrix.diagonal()
         self.scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         columns = np.repeat(self.scale, np.diff(matrix.indptr))
         entries = matrix.data * self.scale[matrix.indices] * columns
         scaled = scipy.sparse.csc_array((entries, matrix.indices, matrix.indptr), shape=matrix.shape)
         scaled.setdiag(scaled.diagonal() + shift)
-        self.factor = scipy.sparse.linalg.splu(scaled, permc_spec=order, **SYMMETRIC)
+        self.factor = scipy.sparse.linalg.splu(scaled, permc_spec="MMD_AT_PLUS_A", **SYMMETRIC)
 
     def solve(self, columns: Floats) -> Floats:
         """The solution for every column."""
         return np.asarray(self.scale[:, None] * self.factor.solve(np.ascontiguousarray(self.scale[:, None] * columns)))
 
 
+@dataclass(frozen=True)
+class Elimination:
+    """In which order nodes are eliminated, and what the factor looks like (see ``kernels.cholesky``)."""
+
+    place: Ints  # (nodes,) of every node in the order
+    sizes: Floats  # (nodes,) blocks of every column of the factor
+    fronts: tuple[Ints, Ints, Ints, Ints]
+    second: Ints  # (edges,) the end that is eliminated later
+    edge_lists: tuple[Ints, Ints]  # of every end that is eliminated first
+    places: Ints  # (fronts + 1,) of their rows in the storage, in blocks
+
+    @classmethod
+    def of(cls, count: int, head: Ints, tail: Ints) -> Elimination:
+        """The order of least degrees that SuperLU finds."""
+        upper = scipy.sparse.csr_array((np.ones(len(head)), (head, tail)), shape=(count, count))
+        degrees = scipy.sparse.diags_array(1.0 + np.bincount(np.r_[head, tail], minlength=count))
+        pattern = (upper + upper.T + degrees).tocsc()
+        found = scipy.sparse.linalg.splu(pattern, permc_spec="MMD_AT_PLUS_A", **SYMMETRIC)
+        lower = scipy.sparse.tril(found.L, -1, format="csc")
+        lower.sort_indices()
+        starts, rows = lower.indptr.astype(np.int64), lower.indices.astype(np.int64)
+        fronts = kernels.find_fronts(starts, rows, SLACK)
+        own, below = np.diff(fronts[0]), np.diff(fronts[1])
+        places = np.concatenate([[0], np.cumsum(own * (own + below))]).astype(np.int64)
+        place = found.perm_c.astype(np.int64)
+        first, second = np.minimum(place[head], place[tail]), np.maximum(place[head], place[tail])
+        order = np.argsort(first, kind="stable")
+        lists = np.searchsorted(first[order], np.arange(count + 1)).astype(np.int64)
+        return cls(place, 1.0 + np.diff(starts), fronts, second, (lists, order), places)
+
+
 @dataclass(frozen=True, eq=False)
 class GraphSystem:
-    """Systems over one graph, whose pattern is looked at once: nodes are eliminated in an order of least degrees."""
+    """Systems over one graph, whose pattern is looked at once."""
 
     count: int  # of nodes
     width: int  # of blocks
@@ -44,49 +78,48 @@ class GraphSystem:
     tail: Ints  # (edges,)
 
     @cached_property
-    def _symbolic(self) -> tuple[Ints, Floats]:
-        """The place of every node in the order of elimination, and how many blocks its column of the factor has."""
-        ones = np.ones(len(self.head))
-        upper = scipy.sparse.csr_array((ones, (self.head, self.tail)), shape=(self.count, self.count))
-        degrees = scipy.sparse.diags_array(1.0 + np.bincount(np.r_[self.head, self.tail], minlength=self.count))
-        pattern = (upper + upper.T + degrees).tocsc()
-        factor = scipy.sparse.linalg.splu(pattern, permc_spec="MMD_AT_PLUS_A", **SYMMETRIC)
-        return factor.perm_c.astype(np.int64), np.diff(factor.L.indptr).astype(np.float64)
-
-    @property
-    def cost(self) -> float:
-        """Operations of a factorisation, about."""
-        return float((self._symbolic[1] ** 2).sum()) * self.width**3
+    def elimination(self) -> Elimination:
+        """The order in which nodes are eliminated."""
+        return Elimination.of(self.count, self.head, self.tail)
 
     @cached_property
-    def _places(self) -> tuple[Ints, Ints, Ints]:
-        """Where the entries of all blocks go among those of a matrix by columns, its row numbers and column starts."""
-        place, width = self._symbolic[0], self.width
-        nodes, head, tail = place, place[self.head], place[self.tail]
-        rows = np.concatenate([nodes, head, tail, head, tail])
-        columns = np.concatenate([nodes, head, tail, tail, head])
-        inside = np.arange(width)
-        i = np.broadcast_to((rows * width)[:, None, None] + inside[:, None], (len(rows), width, width)).ravel()
-        j = np.broadcast_to((columns * width)[:, None, None] + inside, (len(rows), width, width)).ravel()
-        size = self.count * width
-        keys, where = np.unique(j * size + i, return_inverse=True)
-        starts = np.searchsorted(keys // size, np.arange(size + 1))
-        return where.ravel(), keys % size, starts
+    def _banded_cost(self) -> float:
+        """Operations of a factorisation in reverse Cuthill–McKee order: quick to tell, and far too many."""
+        ends = (np.r_[self.head, self.tail], np.r_[self.tail, self.head])
+        pattern = scipy.sparse.csr_array((np.ones(len(ends[0])), ends), shape=(self.count, self.count))
+        place = np.empty(self.count, dtype=np.int64)
+        place[reverse_cuthill_mckee(pattern, symmetric_mode=True)] = np.arange(self.count)
+        bandwidth = np.zeros(self.count)
+        np.maximum.at(bandwidth, ends[0], place[ends[0]] - place[ends[1]])
+        return float(((1 + bandwidth) ** 2).sum()) * self.width**3
+
+    def costs_at_most(self, operations: float) -> bool:
+        """Whether a factorisation takes no more operations than these, about."""
+        if self._banded_cost > BANDED_EXCESS * operations:
+            return False
+        return float((self.elimination.sizes**2).sum()) * self.width**3 <= operations
 
     def factorised(self, at_nodes: Floats, at_edges: Floats, shift: float, least: float = 0.0) -> Solver:
-        """The system with these blocks, (nodes, width, width) and (edges, width, width).
+        """The system with these blocks, (nodes, width, width) and symmetric ones (edges, width, width).
 
-        A diagonal below ``least`` of the mean one is taken to be so large when it is shifted.
+        The diagonal is shifted by a part of itself, or of ``least`` times its mean where that is more; by a larger one
+        if the system is found not to be positive definite.
         """
-        where, rows, starts = self._places
-        blocks = np.concatenate([at_nodes, at_edges, at_edges, -at_edges, -at_edges])
-        entries = np.bincount(where, blocks.ravel(), minlength=len(rows))
-        size = self.count * self.width
-        matrix = scipy.sparse.csc_array((entries, rows, starts), shape=(size, size))
-        floor: Floats | float = 0.0
-        if least:
-            floor = np.tile(least * matrix.diagonal().reshape(self.count, self.width).mean(axis=0), self.count)
-        return Solver(self, at_nodes, at_edges, Factor(matrix, shift, floor, "NATURAL"))
+        elimination = self.elimination
+        whole = kernels.add_to_ends(at_nodes, at_edges, self.head, self.tail)
+        ordered = np.empty_like(whole)
+        ordered[elimination.place] = whole
+        diagonal = np.einsum("nkk->nk", ordered)
+        lift = np.maximum(diagonal, least * diagonal.mean(axis=0))
+        lift[lift == 0.0] = 1.0
+        places = elimination.places * self.width**2
+        storage, before = np.empty(places[-1]), diagonal.copy()
+        for power in range(SHIFTS):
+            diagonal[:] = before + shift * 100.0**power * lift
+            parts = (elimination.second, elimination.fronts, elimination.edge_lists, places, storage)
+            if kernels.factorise(ordered, at_edges, *parts):
+                break
+        return Solver(self, at_nodes, at_edges, places, storage)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,14 +129,15 @@ class Solver:
     system: GraphSystem
     at_nodes: Floats
     at_edges: Floats
-    factor: Factor
+    places: Ints
+    storage: Floats
 
     def rough(self, rhs: Floats) -> Floats:
         """The factor's solution, for rows (nodes, width)."""
-        place = self.system._symbolic[0]
+        elimination = self.system.elimination
         ordered = np.empty_like(rhs)
-        ordered[place] = rhs
-        return np.asarray(self.factor.solve(ordered.reshape(-1, 1)).reshape(rhs.shape)[place])
+        ordered[elimination.place] = rhs
+        return kernels.solve_factored(ordered, elimination.fronts, self.places, self.storage)[elimination.place]
 
     def apply(self, x: Floats) -> Floats:
         """The system times x, by differences over edges: exact where large blocks meet small differences."""
@@ -115,20 +149,26 @@ class Solver:
 
     def solve(self, rhs: Floats, precision: float, most: int) -> Floats:
         """Conjugate gradients with the factor as preconditioner: one or two steps unless the system is extreme."""
-        x, r = np.zeros_like(rhs), rhs
-        z = self.rough(r)
-        p, rz = z, float((r * z).sum())
-        goal = precision**2 * rz
+        diagonal = np.einsum("nkk->nk", self.at_nodes)
+        inverse = 1.0 / np.where(diagonal > 0, diagonal, 1.0)
+        x, r, p, rz = np.zeros_like(rhs), rhs, rhs, 0.0
+        goal = precision**2 * float((inverse * rhs**2).sum())
         for _ in range(most):
+            if not float((inverse * r**2).sum()) > goal:
+                break
+            z = self.rough(r)
+            rz, before = float((r * z).sum()), rz
+            p = z if before == 0.0 else z + (rz / before) * p
             image = self.apply(p)
             bend = float((p * image).sum())
             if not bend > 0.0:
                 break
-            step = rz / bend
-            x, r = x + step * p, r - step * image
-            z = self.rough(r)
-            rz, before = float((r * z).sum()), rz
-            if not rz > goal:
-                break
-            p = z + (rz / before) * p
+            x, r = x + rz / bend * p, r - rz / bend * image
         return x
+
+
+def system_of(site: Site, width: int) -> GraphSystem:
+    """The systems over the graph of a site that holds every node; looked at once."""
+    make = partial(GraphSystem, site.node_count, width, site.head, site.tail)
+    out: GraphSystem = site.kept(("linear systems", width), make)
+    return out
