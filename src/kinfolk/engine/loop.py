@@ -28,7 +28,7 @@ Callback = Callable[[Mapping[str, float], Callable[[], Snapshot]], None]
 EARLY_ROUNDS = 10  # measured one by one
 FIRST_FINISH = 20  # rounds before the algorithm may first propose its answer
 LEAST_EFFORT = 100  # rounds that this may cost; later half as many as were made
-PROOF_AGAIN = 1.2  # times the rounds of the certificate before
+PROOF_AGAIN = 1.5  # times the rounds of the certificate before
 PRESENCE = 1  # keys the draw of who takes part
 
 
@@ -124,8 +124,8 @@ class Loop:
     def _judged(self, row: Row) -> str | None:
         """What the stop rule says. Where it would stop, it is asked again with the certificate's word.
 
-        A certificate costs as much as many rounds, so one that was too weak is followed by another only after a
-        fifth as many rounds again.
+        A certificate costs as much as many rounds, so one that was too weak is followed by another only after half
+        as many rounds again.
         """
         stop = self.settings.stop
         stopped = None if stop is None else stop(row)

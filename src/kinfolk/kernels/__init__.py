@@ -4,6 +4,7 @@ from kinfolk.kernels.cholesky import add_to_ends, factorise, find_fronts, solve_
 from kinfolk.kernels.draws import draw_batches, node_keys
 from kinfolk.kernels.edges import (
     HUGE,
+    add_elastic_flows,
     add_flows,
     add_scaled,
     clip_rows,
@@ -29,6 +30,7 @@ from kinfolk.kernels.rows import (
 
 __all__ = [
     "HUGE",
+    "add_elastic_flows",
     "add_flows",
     "add_scaled",
     "add_to_ends",

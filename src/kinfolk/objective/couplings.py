@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,20 @@ ROUNDING = 1e-12  # a flow that exceeds its ball by rounding is still inside
 BISECTIONS = 120
 ON_BORDER = 1 - 1e-6  # of its radius: a flow so long sits on the border
 IN_SPAN = 1e-9  # what a flow may have outside the range of Q, relative
+
+
+class Border(NamedTuple):
+    """Which ways flows may move along the border of their domain."""
+
+    free: Bools | None  # (edges, parameters) entries that may move; None: all
+    normal: Floats | None  # (edges, parameters) a direction of length 1, or 0, that leads across; None: nowhere
+
+    def along(self, change: Floats) -> Floats:
+        """The part of changes that leads along the border."""
+        out = change if self.free is None else np.where(self.free, change, 0.0)
+        if self.normal is None:
+            return out
+        return np.asarray(out - np.einsum("ij,ij->i", out, self.normal)[:, None] * self.normal)
 
 
 class Coupling(ABC):
@@ -86,9 +100,9 @@ class Coupling(ABC):
             low, high = np.where(inside, low, middle), np.where(inside, middle, high)
         return np.where((u == 0).all(axis=1), 0.0, high)
 
-    def along_border(self, u: Floats, weights: Floats, change: Floats) -> Floats:
-        """The part of a change of flows that leads along the border of the domain where u_e sits on it; else all."""
-        return change
+    def border(self, u: Floats, weights: Floats) -> Border:
+        """Where flows sit on the border of their domain, and which way leads across it; by default nowhere."""
+        return Border(None, None)
 
     def into_span(self, u: Floats) -> Floats:
         """The flows nearest to u that can be scaled to where φ* is finite: for norms all of them."""
@@ -138,9 +152,9 @@ class EuclideanNorm(Coupling):
         factor = np.divide(weights, length, out=np.ones_like(length), where=outside)
         return np.asarray(factor[:, None, None] * (np.eye(v.shape[1]) - unit[:, :, None] * unit[:, None, :]))
 
-    def along_border(self, u: Floats, weights: Floats, change: Floats) -> Floats:
-        """What is not along u."""
-        return _across(change, u, self.dual_norm(u) >= ON_BORDER * weights)
+    def border(self, u: Floats, weights: Floats) -> Border:
+        """Across is along u."""
+        return Border(None, _normal(u, self.dual_norm(u) >= ON_BORDER * weights))
 
     def radius(self, value: Floats, width: int) -> Floats:
         """The value itself."""
@@ -179,9 +193,9 @@ class AbsoluteNorm(Coupling):
         """1 for entries inside, 0 for those that were clipped."""
         return (np.abs(v) < weights[:, None])[:, :, None] * np.eye(v.shape[1])
 
-    def along_border(self, u: Floats, weights: Floats, change: Floats) -> Floats:
-        """The entries that are not clipped."""
-        return np.where(np.abs(u) < ON_BORDER * weights[:, None], change, 0.0)
+    def border(self, u: Floats, weights: Floats) -> Border:
+        """Entries that are clipped are not free."""
+        return Border(np.abs(u) < ON_BORDER * weights[:, None], None)
 
     def radius(self, value: Floats, width: int) -> Floats:
         """The value itself: ‖v‖₂ ≤ ‖v‖₁."""
@@ -251,11 +265,11 @@ class MaximumNorm(Coupling):
         shrink = np.maximum(excess.max(axis=1), 0.0)
         return np.asarray(np.sign(v) * np.maximum(size - shrink[:, None], 0.0))
 
-    def along_border(self, u: Floats, weights: Floats, change: Floats) -> Floats:
-        """Entries that are not zero, with a sum of sizes that stays."""
+    def border(self, u: Floats, weights: Floats) -> Border:
+        """Entries that are not zero are free, as long as the sum of sizes stays."""
         border = self.dual_norm(u) >= ON_BORDER * weights
         used = np.abs(u) > (1 - ON_BORDER) * weights[:, None]
-        return _across(np.where(used | ~border[:, None], change, 0.0), np.sign(u) * used, border)
+        return Border(used | ~border[:, None], _normal(np.sign(u) * used, border))
 
     def radius(self, value: Floats, width: int) -> Floats:
         """‖v‖₂ ≤ √width ‖v‖_∞."""
@@ -295,11 +309,11 @@ class PNorm(Coupling):
         """Project on the ball ‖u‖_q ≤ weights."""
         return kernels.project_power_ball(np.ascontiguousarray(v), weights, self._dual)
 
-    def along_border(self, u: Floats, weights: Floats, change: Floats) -> Floats:
-        """What is not along the slope of ‖u‖_q."""
+    def border(self, u: Floats, weights: Floats) -> Border:
+        """Across is along the slope of ‖u‖_q."""
         length = self.dual_norm(u)
         part = np.divide(np.abs(u), length[:, None], out=np.zeros_like(u), where=length[:, None] > 0)
-        return _across(change, np.sign(u) * part ** (self._dual - 1.0), length >= ON_BORDER * weights)
+        return Border(None, _normal(np.sign(u) * part ** (self._dual - 1.0), length >= ON_BORDER * weights))
 
     def radius(self, value: Floats, width: int) -> Floats:
         """‖v‖₂ ≤ ‖v‖_p for p ≤ 2, and at most width^(1/2 − 1/p) times that beyond."""
@@ -368,12 +382,11 @@ class QuadraticForm(Coupling):
         return np.sqrt(2.0 * value / smallest) if smallest > 0 else np.full_like(value, np.inf)
 
 
-def _across(change: Floats, direction: Floats, where: Bools) -> Floats:
-    """What is left of every change without its part along a direction, in some rows."""
-    square = np.einsum("ij,ij->i", direction, direction)
-    part = np.einsum("ij,ij->i", change, direction)
-    share = np.divide(part, square, out=np.zeros_like(part), where=where & (square > 0))
-    return np.asarray(change - share[:, None] * direction)
+def _normal(direction: Floats, where: Bools) -> Floats:
+    """Directions of length 1 in some rows, 0 elsewhere."""
+    length = np.sqrt(np.einsum("ij,ij->i", direction, direction))
+    share = np.divide(1.0, length, out=np.zeros_like(length), where=where & (length > 0))
+    return np.asarray(share[:, None] * direction)
 
 
 def _power_norm(v: Floats, p: float) -> Floats:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kinfolk import kernels
 from kinfolk.algorithms.gtvmin import distance
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import local_duals, residual_at, scale_of
@@ -34,14 +35,16 @@ if TYPE_CHECKING:
     from kinfolk.algorithms.gtvmin.algorithm import State
 
 SOLVE_PRECISION = 1e-6  # of one linear solve, relative; what is left is solved for again, and charged at last
-SOLVE_ITERATIONS = 2_000
+SOLVE_ITERATIONS = 1_000
+DIRECT_PRECISION = 1e-12
 SOLVE_REPEATS = 10  # with a factorisation
 SHIFT = 1e-13
 LARGEST_BLOCK = 16  # parameters of a node up to which systems are factorised
 DIRECT_COST = 400.0  # rounds
-SOLVES = 3  # one after the other: each takes what rounding has left
-REFINEMENTS = 6
+REFINEMENTS = 8
+LARGE, LARGE_REFINEMENTS = 10_000, 3  # nodes; each refinement costs as much as hundreds of rounds
 BISECTIONS = 60
+NEAR = 1e-3  # of the scale: a gap from which distances follow that are worth looking at
 NEGLIGIBLE = 1e-8  # of the scale: what is left of r needs no sharper distance
 LOCALISATIONS = 6
 ACROSS = 1e-3  # how much less a flow moves across the border of its domain than along it
@@ -125,7 +128,7 @@ def certify(problem: Instance, w: Floats, beta: Floats, flows: Sequence[Floats],
     starts = [duals.clipped(problem) for duals in starts]
     best, duals = min(((judge.certificate(duals), duals) for duals in starts), key=lambda each: each[0].bound)
     waited = 0
-    for _ in range(REFINEMENTS):
+    for _ in range(REFINEMENTS if len(w) <= LARGE else LARGE_REFINEMENTS):
         if best.relative <= SHARP_ENOUGH or waited > 1:
             break
         moved = duals.balanced(problem)
@@ -168,7 +171,7 @@ class _Judge:
         centred = max(self.objective - duals.value(problem) - float((leftover * self.w).sum()), 0.0)
         lengths = np.linalg.norm(leftover, axis=1)
         bound, apart, assumed = centred + float(lengths @ self.apart), self.apart, self.assumed
-        if bound - centred > NEGLIGIBLE * self.scale and centred <= SHARP * self.scale:
+        if bound - centred > NEGLIGIBLE * self.scale and centred <= NEAR * self.scale:
             gaps = distance.FromGap(problem, self.w, duals.u, *duals.gaps(problem))
             bound, apart, assumed = _localised(gaps, centred, lengths, apart, assumed)
         radius = float(np.linalg.norm(apart))
@@ -229,23 +232,18 @@ class _Duals:
         """Move to r ≈ 0: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x."""
         losses = problem.losses
         curvature = losses.elasticity(self.w, self.beta)
-        flow, stiffness = _elasticity(problem, self.w, self.u)
-
-        solve = _direct_solver(problem, curvature, flow) or _iterative_solver(problem, curvature, flow, stiffness)
-        best, violation = self, self.violation(problem)
-        for _ in range(SOLVES):
-            x = solve(-violation)
-            moved = _Duals(
-                best.beta + curvature * losses.predict(x),
-                best.gamma + losses.ridge * x,
-                best.u + flow(problem.difference(x)),
-                self.w,
-            )
-            left = moved.violation(problem)
-            if not np.linalg.norm(left) < np.linalg.norm(violation):
-                break
-            best, violation = moved, left
-        return best
+        elasticity = _Elasticity(problem, self.w, self.u)
+        direct = _direct_solver(problem, curvature, elasticity)
+        solve = _iterative_solver(problem, curvature, elasticity) if direct is None else direct
+        violation = self.violation(problem)
+        x = solve(-violation)
+        moved = _Duals(
+            self.beta + curvature * losses.predict(x),
+            self.gamma + losses.ridge * x,
+            self.u + elasticity.flow(problem.difference(x)),
+            self.w,
+        )
+        return moved if np.linalg.norm(moved.violation(problem)) < np.linalg.norm(violation) else self
 
     def shrunk(self, problem: Instance, count: int, component: Ints) -> _Duals:
         """Scale every component into the domain of the conjugates."""
@@ -269,58 +267,77 @@ class _Duals:
         )
 
 
-def _elasticity(problem: Instance, w: Floats, u: Floats) -> tuple[Callable[[Floats], Floats], Floats]:
-    """Ω: how the flows on edges answer to a change of differences, and about its diagonal (edges, parameters).
+Linear = Callable[[Floats], Floats]
+
+
+class _Elasticity:
+    """Ω: how the flows on edges answer to a change of differences.
 
     A quadratic coupling says it itself (``slope``). For others, the slope of λA φ over the length of the difference, as
     in reweighted least squares, and along the border of its domain where a flow sits there: hardly across it.
     """
-    coupling, weights = problem.coupling, problem.weights
-    if coupling.is_quadratic:
-        slope, strength = coupling.slope, weights[:, None]
-        return lambda v: strength * slope(v), strength * np.diag(slope(np.eye(w.shape[1])))
+
+    def __init__(self, problem: Instance, w: Floats, u: Floats) -> None:
+        self.problem = problem
+        self.quadratic = problem.coupling.is_quadratic
+        self.omega = problem.weights if self.quadratic else _reweighted(problem, w)
+        self.border = problem.coupling.border(u, problem.weights)
+
+    def flow(self, v: Floats) -> Floats:
+        """Ω v."""
+        if self.quadratic:
+            return np.asarray(self.omega[:, None] * self.problem.coupling.slope(v))
+        along = self.border.along(v)
+        return np.asarray(self.omega[:, None] * (along + ACROSS * (v - along)))
+
+    def at_nodes(self, x: Floats) -> Floats:
+        """DᵀΩD x."""
+        site, normal = self.problem.site, self.border.normal
+        if self.quadratic or self.border.free is not None or normal is None:
+            return site.divergence(self.flow(self.problem.difference(x)))
+        out = np.zeros_like(x)
+        kernels.add_elastic_flows(out, x, site.head, site.tail, self.omega, normal, ACROSS)
+        return out
+
+    def diagonal(self, width: int) -> Floats:
+        """About the diagonal of DᵀΩD, (nodes, parameters)."""
+        form = np.diag(self.problem.coupling.slope(np.eye(width))) if self.quadratic else np.ones(width)
+        return np.outer(self.problem.site.edge_sum(self.omega), form)
+
+
+def _reweighted(problem: Instance, w: Floats) -> Floats:
+    """(edges,) the slope of λA φ along the differences of w, over their length."""
     change = problem.difference(w)
     length = np.linalg.norm(change, axis=1)
-    typical = np.sqrt((w**2).sum() / max(len(w), 1)) or 1.0
-    floor = 1e-3 * typical
-    unit = np.full_like(change, 1.0 / np.sqrt(w.shape[1]))
+    floor = 1e-3 * (np.sqrt((w**2).sum() / max(len(w), 1)) or 1.0)
+    unit = np.full(w.shape[1], 1.0 / np.sqrt(w.shape[1]))
     direction = np.where(length[:, None] > floor, change, floor * unit)
-    rise = coupling.value(1.5 * direction) - coupling.value(0.5 * direction)
-    omega = (weights * rise / np.maximum(length, floor) ** 2)[:, None]
-
-    def flow(v: Floats) -> Floats:
-        along = coupling.along_border(u, weights, v)
-        return np.asarray(omega * (along + ACROSS * (v - along)))
-
-    return flow, np.broadcast_to(omega, change.shape)
+    rise = problem.coupling.value(1.5 * direction) - problem.coupling.value(0.5 * direction)
+    return np.asarray(problem.weights * rise / np.maximum(length, floor) ** 2)
 
 
-Linear = Callable[[Floats], Floats]
-
-
-def _direct_solver(problem: Instance, curvature: Floats, flow: Linear) -> Linear | None:
+def _direct_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity) -> Linear | None:
     """The inverse of XᵀCX + ridge + DᵀΩD by a factorisation; None where that costs too much."""
     losses, width = problem.losses, problem.losses.width
     system = system_of(problem.site, width)
     if width > LARGEST_BLOCK or not system.costs_at_most(DIRECT_COST * problem.round_cost):
         return None
     ones = np.ones(len(problem.weights))
-    at_edges = np.stack([flow(np.outer(ones, unit)) for unit in np.eye(width)], axis=2)
+    at_edges = np.stack([elasticity.flow(np.outer(ones, unit)) for unit in np.eye(width)], axis=2)
     at_nodes = losses.gram(curvature) + losses.ridge[:, :, None] * np.eye(width)
     solver = system.factorised(at_nodes, (at_edges + at_edges.transpose(0, 2, 1)) / 2, SHIFT)
-    return lambda rhs: solver.solve(rhs, SOLVE_PRECISION, SOLVE_REPEATS)
+    return lambda rhs: solver.solve(rhs, DIRECT_PRECISION, SOLVE_REPEATS)
 
 
-def _iterative_solver(problem: Instance, curvature: Floats, flow: Linear, stiffness: Floats) -> Linear:
+def _iterative_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity) -> Linear:
     """The same by conjugate gradients."""
-    losses, site = problem.losses, problem.site
+    losses = problem.losses
 
     def apply(x: Floats) -> Floats:
         rows = losses.combine(curvature * losses.predict(x))
-        return rows + losses.ridge * x + site.divergence(flow(problem.difference(x)))
+        return rows + losses.ridge * x + elasticity.at_nodes(x)
 
-    diagonal = losses.gram_diagonal(curvature) + losses.ridge
-    diagonal += np.stack([site.edge_sum(column) for column in stiffness.T], axis=1)
+    diagonal = losses.gram_diagonal(curvature) + losses.ridge + elasticity.diagonal(losses.width)
     return lambda rhs: conjugate_gradients(apply, rhs, diagonal)
 
 
