@@ -64,8 +64,9 @@ def factorise(
     """Fill ``storage`` with the rows of the factor of every front, from ``places`` on; False: not positive definite.
 
     ``at_nodes`` (nodes, d, d) are the blocks on the diagonal, in the order of elimination; −``at_edges`` (edges, d, d),
-    symmetric, are the others. An edge belongs to the first of its ends, of which the ``second`` is given: ``edge_lists``
-    has the edges of every first end.
+    symmetric, are the others. An edge belongs to the first of its ends: ``edge_lists`` has the edges of each, and
+    ``second``
+    their other ends.
     """
     columns, row_starts, below, parents = fronts
     list_starts, lists = edge_lists
@@ -121,7 +122,7 @@ def _add_rest(front: Floats, rest: Floats, rows: Ints, local: Ints, d: int) -> N
 
 @njit(cache=True, fastmath={"contract", "nsz"})
 def _eliminate(front: Floats, pivots: int) -> bool:
-    """Cholesky's method on the first rows of the upper triangle, with what they leave to the others; False if it fails."""
+    """Cholesky's method on the first rows of the upper triangle, the others are reduced by them; False if it fails."""
     size = len(front)
     for block in range(0, pivots, ABREAST):
         end = min(block + ABREAST, pivots)

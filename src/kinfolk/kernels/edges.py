@@ -81,7 +81,7 @@ def add_flows(out: Floats, u: Floats, head: Ints, tail: Ints) -> None:
 def add_elastic_flows(
     out: Floats, x: Floats, head: Ints, tail: Ints, omega: Floats, normal: Floats, across: float
 ) -> None:
-    """Add Dᵀ Ω D x to ``out``: Ω_e = omega_e (I − (1 − across) n nᵀ) with n the normal of the edge, of length 1 or 0."""
+    """Add DᵀΩD x to ``out``, with Ω_e = omega_e (I − (1 − across) n nᵀ) and n the normal of the edge, or 0."""
     v = np.empty(x.shape[1])
     for e in range(len(head)):
         i, j, part = head[e], tail[e], 0.0

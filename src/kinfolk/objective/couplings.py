@@ -138,7 +138,7 @@ class EuclideanNorm(Coupling):
 
     def dual_norm(self, u: Floats) -> Floats:
         """‖u‖₂."""
-        return np.sqrt(np.einsum("ij,ij->i", u, u))
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", u, u)))
 
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Clip v to length at most weights."""

@@ -111,7 +111,9 @@ class _Groups:
         lengths = held.along_edges(np.maximum(steps, np.finfo(float).tiny))
         spread = dijkstra(lengths, directed=False, indices=self.roots, min_only=True)
         count = len(self.roots)
-        slack = np.bincount(self.group, self.problem.losses.trace * spread**2, count)
+        trace = self.problem.losses.trace
+        strain = np.multiply(trace, spread**2, out=np.zeros_like(trace), where=trace > 0)
+        slack = np.bincount(self.group, strain, count)
         missed = np.sqrt(2 * np.bincount(self.group, at_nodes, count))
         with np.errstate(divide="ignore", invalid="ignore"):
             root = (np.sqrt(2 * gap) + missed + np.sqrt(slack)) / np.sqrt(self.curvature)
