@@ -56,13 +56,23 @@ SCORES: dict[type, Callable[[Any, Any, Any], Any]] = {  # ℓ(z, y) of every sam
 }
 
 
+TOLERANCES = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
+SETTINGS: dict[str, Callable[[float], dict[str, float]]] = {
+    "CLARABEL": lambda eps: {"tol_gap_abs": eps, "tol_gap_rel": eps, "tol_feas": eps},
+    "SCS": lambda eps: {"eps_abs": eps, "eps_rel": eps, "max_iters": 1_000_000},
+    "OSQP": lambda eps: {"eps_abs": eps, "eps_rel": eps, "max_iter": 1_000_000},
+}
+
+
 @dataclass(frozen=True)
 class Solved:
-    """What a solver did: seconds of construction and of solving, and the objective; NaN where it did not finish."""
+    """What a solver did: processor seconds of construction, and of its first answers near enough; NaN where none was.
+
+    Near enough is an objective, computed here at the solver's parameters, within a part of the certified best one.
+    """
 
     construction: float
-    seconds: float
-    objective: float
+    seconds: tuple[float, ...]  # for every part that was asked for
 
 
 def solvers(algorithm: GTVMin) -> list[str]:
@@ -116,31 +126,46 @@ def _design(network: Network, intercept: bool) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array((X.ravel(), columns, width * np.arange(count + 1)), shape=shape)
 
 
-def solve(network: Network, algorithm: GTVMin, solver: str, limit: float) -> Solved:
-    """Let a solver work for at most ``limit`` seconds, construction apart."""
+def solve(
+    network: Network, algorithm: GTVMin, solver: str, limit: float, best: float, parts: tuple[float, ...]
+) -> Solved:
+    """Let a solver answer with one tolerance after the other, for at most ``limit`` seconds, construction apart."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     child = context.Process(target=_work, args=(network, algorithm, solver, there))
     child.start()
     there.close()
+    construction, found = np.nan, [np.nan] * len(parts)
     try:
         construction = here.recv() if here.poll(CONSTRUCTION_LIMIT) else np.nan
-        seconds, objective = here.recv() if here.poll(limit) else (np.nan, np.nan)
-    except EOFError:  # it gave up, or was ended for want of memory
-        construction, seconds, objective = np.nan, np.nan, np.nan
+        ends = time.perf_counter() + limit
+        while np.isnan(found).any() and here.poll(max(ends - time.perf_counter(), 0.0)):
+            seconds, objective = here.recv()
+            near = [objective - best <= part * best for part in parts]
+            found = [seconds if np.isnan(f) and n else f for f, n in zip(found, near, strict=True)]
+    except EOFError:  # it gave up, was ended for want of memory, or has no tolerance left
+        pass
     finally:
         child.kill()
         child.join()
-    return Solved(construction, seconds, objective)
+    return Solved(construction, tuple(found))
+
+
+def objective(network: Network, algorithm: GTVMin, w: Any) -> float:
+    """P(w)."""
+    site = network.site
+    charge = algorithm.coupling.value(site.difference(w, w[:0])) if len(site.weights) else np.zeros(0)
+    return float(site.local_losses(algorithm.loss).value(w).sum() + algorithm.lam * site.weights @ charge)
 
 
 def _work(network: Network, algorithm: GTVMin, solver: str, answers: Connection) -> None:
-    """Build, say how long that took, solve, say how long that took and what the objective is at the answer."""
+    """Build, then solve with every tolerance; say how long it took and what the objective is at the answer."""
     warnings.simplefilter("ignore")
     (problem, _), seconds = _timed(lambda: _compiled(network, algorithm, solver))
     answers.send(seconds)
-    _, seconds = _timed(lambda: problem.solve(solver=solver))
-    answers.send((seconds, float(problem.objective.value)))
+    for tolerance in TOLERANCES:
+        _, seconds = _timed(lambda eps=tolerance: problem.solve(solver=solver, **SETTINGS[solver](eps)))
+        answers.send((seconds, objective(network, algorithm, np.ascontiguousarray(parameters(problem)))))
 
 
 def _compiled(network: Network, algorithm: GTVMin, solver: str) -> tuple[cvxpy.Problem, Any]:
@@ -149,6 +174,6 @@ def _compiled(network: Network, algorithm: GTVMin, solver: str) -> tuple[cvxpy.P
 
 
 def _timed(work: Any) -> tuple[Any, float]:
-    began = time.perf_counter()
+    began = time.process_time()
     done = work()
-    return done, time.perf_counter() - began
+    return done, time.process_time() - began

@@ -184,23 +184,16 @@ def judge(given: Instance, rounds: int = 10_000) -> Verdict:
     run = fit(given.network, given.algorithm, rounds=rounds, progress=False)
     seconds = time.process_time() - began
     w = oracle(given)
-    ours = objective(given, np.nan_to_num(run.models.w))
+    ours = convex.objective(given.network, given.algorithm, np.nan_to_num(run.models.w))
     scale = scale_of(given, ours)
-    above = np.nan if w is None else (ours - objective(given, w)) / scale
+    above = np.nan if w is None else (ours - convex.objective(given.network, given.algorithm, w)) / scale
     return Verdict(given, run, above, run.certificate.bound / scale, seconds)
-
-
-def objective(given: Instance, w: Any) -> float:
-    """P(w)."""
-    site, algorithm = given.network.site, given.algorithm
-    charge = algorithm.coupling.value(site.difference(w, w[:0])) if len(site.weights) else np.zeros(0)
-    return float(site.local_losses(algorithm.loss).value(w).sum() + algorithm.lam * site.weights @ charge)
 
 
 def scale_of(given: Instance, ours: float) -> float:
     """The objective, or a part of that of zero parameters where it is smaller still."""
     zero = np.zeros((given.network.graph.node_count, given.algorithm.loss.width(given.network.data.feature_count)))
-    return max(ours, 1e-4 * objective(given, zero)) or 1.0
+    return max(ours, 1e-4 * convex.objective(given.network, given.algorithm, zero)) or 1.0
 
 
 def oracle(given: Instance) -> Any:

@@ -28,6 +28,7 @@ Callback = Callable[[Mapping[str, float], Callable[[], Snapshot]], None]
 EARLY_ROUNDS = 10  # measured one by one
 FIRST_FINISH = 20  # rounds before the algorithm may first propose its answer
 LEAST_EFFORT = 100  # rounds that this may cost; later half as many as were made
+PROOFS, PROOFS_IF_LARGE, LARGE = 6, 2, 10_000  # certificates that may be too weak; nodes
 PROOF_AGAIN = 1.5  # times the rounds of the certificate before
 PRESENCE = 1  # keys the draw of who takes part
 
@@ -125,7 +126,7 @@ class Loop:
         """What the stop rule says. Where it would stop, it is asked again with the certificate's word.
 
         A certificate costs as much as many rounds, so one that was too weak is followed by another only after half
-        as many rounds again.
+        as many rounds again, and after some the run ends and says so.
         """
         stop = self.settings.stop
         stopped = None if stop is None else stop(row)
@@ -139,9 +140,13 @@ class Loop:
             return stopped
         row["proven"] = float(self.certificate.relative)
         stopped = stop(row)
-        if stopped is None:
-            self.position.due = min(self.position.due, self.position.count - self.position.origin)
-        return stopped
+        if stopped is not None:
+            return stopped
+        if len(weak) + 1 >= (PROOFS if self.session.problem.graph.node_count <= LARGE else PROOFS_IF_LARGE):
+            reached = f"residual {row['residual']:.1e} after {row['round']:,} rounds"
+            return f"stopped: {reached}, but the answer is proven to {row['proven']:.1e} of the objective only"
+        self.position.due = min(self.position.due, self.position.count - self.position.origin)
+        return None
 
     def _row(self) -> Row:
         totals, error = self.session.measure()

@@ -65,8 +65,7 @@ def factorise(
 
     ``at_nodes`` (nodes, d, d) are the blocks on the diagonal, in the order of elimination; −``at_edges`` (edges, d, d),
     symmetric, are the others. An edge belongs to the first of its ends: ``edge_lists`` has the edges of each, and
-    ``second``
-    their other ends.
+    ``second`` their other ends.
     """
     columns, row_starts, below, parents = fronts
     list_starts, lists = edge_lists
