@@ -348,8 +348,9 @@ class Kinked(Loss):
     Such a loss of your own has just ``kink`` and ``slopes``; the rest follows. Losses with several kinks, or curved
     beside one, are not covered: smooth them, as ``Huber`` does with the absolute loss.
 
-    With ``AbsoluteNorm`` or ``MaximumNorm`` the whole problem is piecewise linear, and GTV minimisation may take tens
-    of thousands of rounds to high accuracy; the certificate says how far it got.
+    With ``AbsoluteNorm`` or ``MaximumNorm`` the whole problem is piecewise linear. An interior-point method ends such
+    runs where it can (one process, a graph that small cuts take apart); by rounds alone GTV minimisation may take tens
+    of thousands of them, and the certificate says how far it got.
 
     >>> @dataclass(frozen=True)
     ... class Shortage(Kinked):
