@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kinfolk import AbsoluteNorm, EuclideanNorm, GTVMin, InProcess, Logistic, Network, Squared, Tolerance, fit, graphs
-from kinfolk.algorithms.gtvmin import polish as polishing
+from kinfolk.algorithms.gtvmin import finish
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.polish import polish, polish_fused
 from kinfolk.engine.protocol import Outbox
@@ -127,7 +127,7 @@ def test_a_wrong_fusion_is_rejected(planted, monkeypatch):
         assert np.ptp(proposal[0], axis=0).max() < 1e-12  # one model for all: surely wrong
         return proposal
 
-    monkeypatch.setattr(polishing, "polish", everything_fused)
+    monkeypatch.setattr(finish, "METHODS", (everything_fused,))
     misled, alone = fit(planted, GTVMin(lam=0.05)), fit(planted, Unpolished(lam=0.05))
     assert misled.stopped == alone.stopped
     np.testing.assert_array_equal(misled.models.w, alone.models.w)

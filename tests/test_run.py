@@ -125,7 +125,10 @@ def test_probabilities_of_classes():
     [
         ({"rounds": -1}, "The 'rounds' parameter of fit must be a whole number ≥ 0. Got -1 instead."),
         ({"participation": 0.0}, "The 'participation' parameter of fit must be a number in (0, 1]. Got 0.0 instead."),
-        ({"measure_every": 0}, "The 'measure_every' parameter of fit must be a whole number ≥ 1 or None. Got 0 instead."),
+        (
+            {"measure_every": 0},
+            "The 'measure_every' parameter of fit must be a whole number ≥ 1 or None. Got 0 instead.",
+        ),
         ({"engine": InProcess(sites=0)}, "The 'sites' parameter of InProcess must be a whole number ≥ 1."),
         ({"engine": InProcess(lost=2.0)}, "The 'lost' parameter of InProcess must be a number in [0, 1]."),
         ({"participation": lambda _: ["nobody"]}, "got unknown 'nobody'"),

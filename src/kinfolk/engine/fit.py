@@ -21,23 +21,36 @@ from kinfolk.network.graph import Graph
 from kinfolk.network.problem import Problem
 from kinfolk.typing import Bools
 
+HOPELESS = 1e-3  # of the residual that was asked for: a proof that is weak by then stays so
+
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Stop when the residual of the algorithm is small.
+    """Stop when the residual of the algorithm is at most ``residual``, and its certificate, if any, proves the answer.
 
     Parameters
     ----------
     residual : float
-        The largest residual to stop at.
+        How well the optimality conditions must hold.
+    proven : float
+        How near the optimum the answer must be proven to be, as a part of the objective; no more is asked than
+        ``residual``. If the residual falls to a thousandth of what was asked and the proof is still too weak, the run
+        stops and says so.
     """
 
     residual: Annotated[float, AtLeast(0)] = 1e-6
+    proven: Annotated[float, AtLeast(0)] = 1e-6
 
     def __call__(self, row: Mapping[str, float]) -> str | None:
         """Why to stop after this row of the history, or None."""
-        if row["residual"] <= self.residual:
-            return f"converged: residual {row['residual']:.1e} ≤ {self.residual:.1e} after {row['round']:,} rounds"
+        if not row["residual"] <= self.residual:
+            return None
+        reached = f"residual {row['residual']:.1e} ≤ {self.residual:.1e} after {row['round']:,} rounds"
+        proven = row.get("proven", 0.0)
+        if proven <= max(self.proven, self.residual):
+            return f"converged: {reached}"
+        if row["residual"] <= HOPELESS * self.residual:
+            return f"stopped: {reached}, but the answer is proven to {proven:.1e} of the objective only"
         return None
 
 

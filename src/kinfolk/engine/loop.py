@@ -29,6 +29,8 @@ EARLY_ROUNDS = 10  # measured one by one
 ONLY_THE_ENDS = 0  # as measure_every: neither these nor any other round before the last
 FIRST_FINISH = 20  # rounds before the algorithm may first propose its answer
 LEAST_EFFORT = 100  # rounds that this may cost; later half as many as were made
+PROOFS, PROOFS_IF_LARGE, LARGE = 6, 2, 10_000  # certificates that may be too weak; nodes
+PROOF_AGAIN = 1.5  # times the rounds of the certificate before
 PRESENCE = 1  # keys the draw of who takes part
 
 
@@ -63,6 +65,7 @@ class Loop:
         self.began = time.perf_counter() - (position.rows[-1]["seconds"] if position.rows else 0.0)
         self.failed = False  # whether the run ends before its end, so that it can be resumed
         self.candidates = _candidates(session.problem, session.algorithm)
+        self.certificate: Any = None  # of the last row, where one was asked for
 
     def run(self, stopped: str | None = None) -> Run:
         """All rounds that are left; none if the run had stopped already."""
@@ -114,11 +117,38 @@ class Loop:
 
     def _record(self, row: Row, bar: Bar, first: int) -> str | None:
         """Take a row into the history; why to stop after it, or None."""
+        stopped = _diverged(row) or self._judged(row)
         self.position.rows.append(row)
         bar.update(int(row["round"]) - first, f"residual {row['residual']:.1e}")
         for callback in self.callbacks:
             callback(dict(row), self.session.snapshot)
-        return _diverged(row) or (None if self.settings.stop is None else self.settings.stop(row))
+        return stopped
+
+    def _judged(self, row: Row) -> str | None:
+        """What the stop rule says. Where it would stop, it is asked again with the certificate's word.
+
+        A certificate costs as much as many rounds, so one that was too weak is followed by another only after half
+        as many rounds again, and after some the run ends and says so.
+        """
+        stop = self.settings.stop
+        stopped = None if stop is None else stop(row)
+        if stop is None or stopped is None:
+            return None
+        weak = [before["round"] for before in self.position.rows if "proven" in before]
+        if weak and row["round"] < PROOF_AGAIN * weak[-1]:
+            return None
+        self.certificate = self.session.certificate()
+        if self.certificate is None:
+            return stopped
+        row["proven"] = float(self.certificate.relative)
+        stopped = stop(row)
+        if stopped is not None:
+            return stopped
+        if len(weak) + 1 >= (PROOFS if self.session.problem.graph.node_count <= LARGE else PROOFS_IF_LARGE):
+            reached = f"residual {row['residual']:.1e} after {row['round']:,} rounds"
+            return f"stopped: {reached}, but the answer is proven to {row['proven']:.1e} of the objective only"
+        self.position.due = min(self.position.due, self.position.count - self.position.origin)
+        return None
 
     def _row(self) -> Row:
         totals, error = self.session.measure()
@@ -212,9 +242,10 @@ class Loop:
             snapshot = session.snapshot(copy_=False)
             models = session.algorithm.models(site, snapshot.state, snapshot.inbox(site.nodes))
             models = session.algorithm.complete(site, models)
+        proven = bool(here.rows) and here.rows[-1]["round"] == here.count and "proven" in here.rows[-1]
         return Run(
             session.problem, session.algorithm, here.history(), stopped, here.count, self.settings.seed,
-            position=here, _models=models, _snapshot=snapshot,
+            position=here, _models=models, _snapshot=snapshot, _certificate=self.certificate if proven else None,
         )  # fmt: skip
 
 

@@ -55,6 +55,7 @@ class Run:
     altered: bool = field(default=False, repr=False)  # whether the state is no longer what the messages belong to
     _models: Any = field(default=None, repr=False)
     _snapshot: Snapshot | None = field(default=None, repr=False)
+    _certificate: Any = field(default=None, repr=False)  # of this state, if the run was asked for it
 
     @property
     def models(self) -> Any:
@@ -82,7 +83,7 @@ class Run:
 
     def with_state(self, state: Any) -> Run:
         """The same run with another state, to start from."""
-        return replace(self, _snapshot=replace(self.snapshot, state=state), altered=True)
+        return replace(self, _snapshot=replace(self.snapshot, state=state), altered=True, _certificate=None)
 
     def _here(self, what: str) -> Network:
         if not isinstance(self.problem, Network):
@@ -110,6 +111,8 @@ class Run:
     def certificate(self) -> Any:
         """How far the answer is from the best one, with a proof; None where the algorithm has no such notion."""
         site = self._here("the sharp certificate").site
+        if self._certificate is not None:
+            return self._certificate
         return self.algorithm.certify(site, self.state, self.snapshot.inbox(site.nodes))
 
     @cached_property

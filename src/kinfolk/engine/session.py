@@ -166,6 +166,14 @@ class Session:
             return {}
         return self.algorithm.overview(self.problem.site, self.snapshot(copy_=False).state)
 
+    def certificate(self) -> Any:
+        """The algorithm's proof of how good the answer is, where all states can be seen; None without one."""
+        asked = type(self.algorithm).certify is not Algorithm.certify
+        if not asked or not self.carrier.sees_all or not isinstance(self.problem, Network):
+            return None
+        snapshot, site = self.snapshot(copy_=False), self.problem.site
+        return self.algorithm.certify(site, snapshot.state, snapshot.inbox(site.nodes))
+
     # ------------------------------------------------------------------ one exchange, in parts
 
     def _answers(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, Messages]:

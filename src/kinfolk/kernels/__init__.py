@@ -1,8 +1,10 @@
 """Compiled loops, and nothing else: the only place with numba."""
 
+from kinfolk.kernels.cholesky import add_to_ends, factorise, find_fronts, solve_factored
 from kinfolk.kernels.draws import draw_batches, node_keys
 from kinfolk.kernels.edges import (
     HUGE,
+    add_elastic_flows,
     add_flows,
     add_scaled,
     clip_rows,
@@ -28,8 +30,10 @@ from kinfolk.kernels.rows import (
 
 __all__ = [
     "HUGE",
+    "add_elastic_flows",
     "add_flows",
     "add_scaled",
+    "add_to_ends",
     "clip_rows",
     "combine_rows",
     "difference",
@@ -37,6 +41,8 @@ __all__ = [
     "dual_look",
     "dual_step",
     "edge_sum",
+    "factorise",
+    "find_fronts",
     "first_fit_colours",
     "gram",
     "group_sums",
@@ -46,6 +52,7 @@ __all__ = [
     "prox_kinked",
     "prox_quadratic",
     "quadratic_primal_step",
+    "solve_factored",
     "squared_distance",
     "sum_rows",
     "sum_vectors",

@@ -77,6 +77,24 @@ def add_flows(out: Floats, u: Floats, head: Ints, tail: Ints) -> None:
             out[tail[e], k] -= u[e, k]
 
 
+@njit(cache=True, fastmath=REORDERED)
+def add_elastic_flows(
+    out: Floats, x: Floats, head: Ints, tail: Ints, omega: Floats, normal: Floats, across: float
+) -> None:
+    """Add DᵀΩD x to ``out``, with Ω_e = omega_e (I − (1 − across) n nᵀ) and n the normal of the edge, or 0."""
+    v = np.empty(x.shape[1])
+    for e in range(len(head)):
+        i, j, part = head[e], tail[e], 0.0
+        for k in range(len(v)):
+            v[k] = x[i, k] - x[j, k]
+            part += v[k] * normal[e, k]
+        part *= 1.0 - across
+        for k in range(len(v)):
+            flow = omega[e] * (v[k] - part * normal[e, k])
+            out[i, k] += flow
+            out[j, k] -= flow
+
+
 # For the common couplings one pass over the edges does all. They are
 #     φ(v) = ball ‖v‖₂ + box ‖v‖₁ + bend ½‖v‖₂²,   one of the three in use, the limits of the others huge,
 # and the prox of the conjugate of λA_e φ shortens to the ball, clips to the box, or shrinks.

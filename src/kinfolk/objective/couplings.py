@@ -9,15 +9,32 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
 from kinfolk import kernels
 from kinfolk.checks import Between, InputError
-from kinfolk.typing import Floats
+from kinfolk.typing import Bools, Floats
 
 ROUNDING = 1e-12  # a flow that exceeds its ball by rounding is still inside
+BISECTIONS = 120
+ON_BORDER = 1 - 1e-6  # of its radius: a flow so long sits on the border
+IN_SPAN = 1e-9  # what a flow may have outside the range of Q, relative
+
+
+class Border(NamedTuple):
+    """Which ways flows may move along the border of their domain."""
+
+    free: Bools | None  # (edges, parameters) entries that may move; None: all
+    normal: Floats | None  # (edges, parameters) a direction of length 1, or 0, that leads across; None: nowhere
+
+    def along(self, change: Floats) -> Floats:
+        """The part of changes that leads along the border."""
+        out = change if self.free is None else np.where(self.free, change, 0.0)
+        if self.normal is None:
+            return out
+        return np.asarray(out - np.einsum("ij,ij->i", out, self.normal)[:, None] * self.normal)
 
 
 class Coupling(ABC):
@@ -69,6 +86,28 @@ class Coupling(ABC):
         """The derivative of ``dual_prox`` in v, a matrix per edge, for those that know it."""
         raise NotImplementedError(f"{type(self).__name__} does not declare has_derivative.")
 
+    def dual_norm(self, u: Floats) -> Floats:
+        """The dual norm of every row, for norms: φ* is finite up to 1. By default found by bisection."""
+        low, high = np.zeros(len(u)), np.full(len(u), 1e-300)
+        for _ in range(BISECTIONS):  # in the exponent, to a part in 1e12
+            grow = ~np.isfinite(self.conjugate(u / np.maximum(high, 1e-300)[:, None]))
+            if not grow.any():
+                break
+            low, high = np.where(grow, high, low), np.where(grow, high * 1e6, high)
+        for _ in range(BISECTIONS):
+            middle = np.where(low > 0, np.sqrt(low) * np.sqrt(high), high / 2)
+            inside = np.isfinite(self.conjugate(u / np.maximum(middle, 1e-300)[:, None]))
+            low, high = np.where(inside, low, middle), np.where(inside, middle, high)
+        return np.where((u == 0).all(axis=1), 0.0, high)
+
+    def border(self, u: Floats, weights: Floats) -> Border:
+        """Where flows sit on the border of their domain, and which way leads across it; by default nowhere."""
+        return Border(None, None)
+
+    def into_span(self, u: Floats) -> Floats:
+        """The flows nearest to u that can be scaled to where φ* is finite: for norms all of them."""
+        return u
+
     def weighted_conjugate(self, u: Floats, weights: Floats) -> Floats:
         """(weight · φ)*(u) = weight · φ*(u / weight) of every row; without weight only u = 0 is free."""
         out = np.where((u == 0).all(axis=1), 0.0, np.inf)
@@ -95,7 +134,11 @@ class EuclideanNorm(Coupling):
 
     def conjugate(self, u: Floats) -> Floats:
         """0 in the unit ball, +∞ outside."""
-        return np.where(np.linalg.norm(u, axis=1) <= 1 + ROUNDING, 0.0, np.inf)
+        return np.where(self.dual_norm(u) <= 1 + ROUNDING, 0.0, np.inf)
+
+    def dual_norm(self, u: Floats) -> Floats:
+        """‖u‖₂."""
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", u, u)))
 
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Clip v to length at most weights."""
@@ -108,6 +151,10 @@ class EuclideanNorm(Coupling):
         unit = np.divide(v, length[:, None], out=np.zeros_like(v), where=outside[:, None])
         factor = np.divide(weights, length, out=np.ones_like(length), where=outside)
         return np.asarray(factor[:, None, None] * (np.eye(v.shape[1]) - unit[:, :, None] * unit[:, None, :]))
+
+    def border(self, u: Floats, weights: Floats) -> Border:
+        """Across is along u."""
+        return Border(None, _normal(u, self.dual_norm(u) >= ON_BORDER * weights))
 
     def radius(self, value: Floats, width: int) -> Floats:
         """The value itself."""
@@ -132,7 +179,11 @@ class AbsoluteNorm(Coupling):
 
     def conjugate(self, u: Floats) -> Floats:
         """0 where every entry is at most 1 in size, +∞ elsewhere."""
-        return np.where((np.abs(u) <= 1 + ROUNDING).all(axis=1), 0.0, np.inf)
+        return np.where(self.dual_norm(u) <= 1 + ROUNDING, 0.0, np.inf)
+
+    def dual_norm(self, u: Floats) -> Floats:
+        """‖u‖_∞."""
+        return np.asarray(np.abs(u).max(axis=1))
 
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Clip every entry of v to at most weights in size."""
@@ -141,6 +192,10 @@ class AbsoluteNorm(Coupling):
     def dual_prox_derivative(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """1 for entries inside, 0 for those that were clipped."""
         return (np.abs(v) < weights[:, None])[:, :, None] * np.eye(v.shape[1])
+
+    def border(self, u: Floats, weights: Floats) -> Border:
+        """Entries that are clipped are not free."""
+        return Border(np.abs(u) < ON_BORDER * weights[:, None], None)
 
     def radius(self, value: Floats, width: int) -> Floats:
         """The value itself: ‖v‖₂ ≤ ‖v‖₁."""
@@ -196,7 +251,11 @@ class MaximumNorm(Coupling):
 
     def conjugate(self, u: Floats) -> Floats:
         """0 where ‖u‖₁ ≤ 1, +∞ elsewhere."""
-        return np.where(np.abs(u).sum(axis=1) <= 1 + ROUNDING, 0.0, np.inf)
+        return np.where(self.dual_norm(u) <= 1 + ROUNDING, 0.0, np.inf)
+
+    def dual_norm(self, u: Floats) -> Floats:
+        """‖u‖₁."""
+        return np.asarray(np.abs(u).sum(axis=1))
 
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Project on the ball ‖u‖₁ ≤ weights: every entry shrinks by the same amount, none below zero."""
@@ -205,6 +264,12 @@ class MaximumNorm(Coupling):
         excess = (np.cumsum(ordered, axis=1) - weights[:, None]) / np.arange(1, v.shape[1] + 1)
         shrink = np.maximum(excess.max(axis=1), 0.0)
         return np.asarray(np.sign(v) * np.maximum(size - shrink[:, None], 0.0))
+
+    def border(self, u: Floats, weights: Floats) -> Border:
+        """Entries that are not zero are free, as long as the sum of sizes stays."""
+        border = self.dual_norm(u) >= ON_BORDER * weights
+        used = np.abs(u) > (1 - ON_BORDER) * weights[:, None]
+        return Border(used | ~border[:, None], _normal(np.sign(u) * used, border))
 
     def radius(self, value: Floats, width: int) -> Floats:
         """‖v‖₂ ≤ √width ‖v‖_∞."""
@@ -234,11 +299,21 @@ class PNorm(Coupling):
 
     def conjugate(self, u: Floats) -> Floats:
         """0 where ‖u‖_q ≤ 1, +∞ elsewhere."""
-        return np.where(_power_norm(u, self._dual) <= 1 + ROUNDING, 0.0, np.inf)
+        return np.where(self.dual_norm(u) <= 1 + ROUNDING, 0.0, np.inf)
+
+    def dual_norm(self, u: Floats) -> Floats:
+        """‖u‖_q."""
+        return _power_norm(u, self._dual)
 
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Project on the ball ‖u‖_q ≤ weights."""
         return kernels.project_power_ball(np.ascontiguousarray(v), weights, self._dual)
+
+    def border(self, u: Floats, weights: Floats) -> Border:
+        """Across is along the slope of ‖u‖_q."""
+        length = self.dual_norm(u)
+        part = np.divide(np.abs(u), length[:, None], out=np.zeros_like(u), where=length[:, None] > 0)
+        return Border(None, _normal(np.sign(u) * part ** (self._dual - 1.0), length >= ON_BORDER * weights))
 
     def radius(self, value: Floats, width: int) -> Floats:
         """‖v‖₂ ≤ ‖v‖_p for p ≤ 2, and at most width^(1/2 − 1/p) times that beyond."""
@@ -282,8 +357,13 @@ class QuadraticForm(Coupling):
         """½ uᵀQ⁺u in the range of Q, +∞ outside."""
         values, vectors = self.spectrum()
         along = (u @ vectors) ** 2
-        outside = along[:, values == 0].sum(axis=1) > ROUNDING**2 * along.sum(axis=1)
+        outside = along[:, values == 0].sum(axis=1) > IN_SPAN**2 * along.sum(axis=1)
         return np.where(outside, np.inf, 0.5 * along[:, values > 0] @ (1.0 / values[values > 0]))
+
+    def into_span(self, u: Floats) -> Floats:
+        """u in the range of Q."""
+        values, vectors = self.spectrum()
+        return (u @ vectors * (values > 0)) @ vectors.T
 
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Along an eigenvector with eigenvalue q: v · weights q / (weights q + sigma)."""
@@ -300,6 +380,13 @@ class QuadraticForm(Coupling):
         """√(2 value / smallest eigenvalue)."""
         smallest = float(self.spectrum()[0][0])
         return np.sqrt(2.0 * value / smallest) if smallest > 0 else np.full_like(value, np.inf)
+
+
+def _normal(direction: Floats, where: Bools) -> Floats:
+    """Directions of length 1 in some rows, 0 elsewhere."""
+    length = np.sqrt(np.einsum("ij,ij->i", direction, direction))
+    share = np.divide(1.0, length, out=np.zeros_like(length), where=where & (length > 0))
+    return np.asarray(share[:, None] * direction)
 
 
 def _power_norm(v: Floats, p: float) -> Floats:

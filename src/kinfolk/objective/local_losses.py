@@ -8,9 +8,10 @@ A node without data has L_i = 0, ridge included. Nobody else needs to know how p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
@@ -23,10 +24,21 @@ if TYPE_CHECKING:
     from kinfolk.objective.losses import Kinked, Loss
 
 NEWTON_STEPS = 100
-NEWTON_ACCURACY = 1e-13
-PROXIMAL_STEPS = 30
-MINIMUM_ACCURACY = 1e-12
+NEWTON_ACCURACY = 1e-10  # where the last step starts; it ends far nearer
+HALVINGS = 40  # of a Newton step
+MINIMUM_STEPS = 300
+MINIMUM_ACCURACY = 1e-13
+LEAST_PULL = 1e-14  # of the curvature
 WELL_CONDITIONED = 1e5  # up to which an inverse and a pseudo-inverse are alike to 1e-11
+
+
+class BoxRows(NamedTuple):
+    """Rows whose loss is  max β (z − kink) − ½ give β²  over low ≤ β ≤ high."""
+
+    kink: Floats
+    low: Floats
+    high: Floats
+    give: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +95,20 @@ class LinearLosses(LocalLosses):
     def with_duals(self) -> LinearLosses:
         """These losses: ``dual``, ``conjugate`` and what goes with them."""
         return self
+
+    @property
+    def is_quadratic(self) -> bool:
+        """Whether every L_i is quadratic."""
+        return False
+
+    @cached_property
+    def boxes(self) -> BoxRows | None:
+        """The rows as support functions of boxes, scale included, where the loss is of that kind."""
+        boxes = self.loss.boxes(self.y)
+        if boxes is None:
+            return None
+        kink, low, high, give = (np.asarray(part, dtype=np.float64) for part in boxes)
+        return BoxRows(kink, self.scale * low, self.scale * high, give / self.scale)
 
     # ------------------------------------------------------------------ from parameters to predictions, and back
 
@@ -154,6 +180,10 @@ class LinearLosses(LocalLosses):
         rows = self.scale * self.loss.conjugate(dual / self.scale, self.y)
         return self.sum_rows(rows)
 
+    def into_domain(self, dual: Floats) -> Floats:
+        """The dual variables nearest to some at which ``conjugate`` is finite."""
+        return self.scale * self.loss.into_domain(dual / self.scale, self.y)
+
     @cached_property
     def typical_curvature(self) -> Floats:
         """c_i ℓ'' of every row where the solution is expected."""
@@ -167,6 +197,11 @@ class LinearLosses(LocalLosses):
     def trace(self) -> Floats:
         """About tr ∇²L_i where the solution is expected; exact for the squared loss."""
         return np.asarray((self.gram_diagonal(self.typical_curvature) + self.ridge).sum(axis=1))
+
+    @cached_property
+    def least_curvature(self) -> Floats:
+        """(nodes,) h_i with L_i − ½ h_i ‖w‖² still convex; 0 where none is known."""
+        return np.asarray(self.ridge.min(axis=1))
 
     @cached_property
     def smoothness(self) -> Floats:
@@ -242,20 +277,54 @@ class LinearLosses(LocalLosses):
     def minimise(self) -> Floats:
         """A minimiser of every L_i; zero at nodes without data.
 
-        By the proximal point method with a weakening pull, since the Hessian may vanish. Where L_i has no minimiser
-        (separable classes without ridge) it ends where the gradient has all but vanished.
+        By Newton's method with a pull towards the point where a step starts, weaker after a step that descends and
+        stronger after one that does not (Levenberg, Marquardt), since the Hessian may vanish. Where L_i has no
+        minimiser (separable classes without ridge) it ends where the gradient has all but vanished.
         """
         out = np.zeros((self.node_count, self.width))
-        inside = self._informed
-        w, pull = out[self.has_data], 1e-2 * inside.trace + np.finfo(float).tiny
-        for _ in range(PROXIMAL_STEPS):
-            w = inside._newton(w, w, pull)
-            slope = np.linalg.norm(inside.gradient(w), axis=1)
-            if (slope <= MINIMUM_ACCURACY * np.linalg.norm(inside.gradient_at_zero, axis=1)).all():
-                break
-            pull = np.maximum(pull / 10, 1e-9 * inside.trace + np.finfo(float).tiny)
-        out[self.has_data] = w
+        out[self.has_data] = self._informed._minimised()
         return out
+
+    def _minimised(self) -> Floats:
+        w, pull, left = (
+            np.zeros((self.node_count, self.width)),
+            np.full(self.node_count, 1e-2),
+            np.arange(self.node_count),
+        )
+        goal = MINIMUM_ACCURACY * _norms(self.gradient_at_zero, self.metric)
+        for _ in range(MINIMUM_STEPS):
+            part = self if len(left) == self.node_count else self.take(left)
+            slope, metric = part.gradient(w[left]), self.metric[left]
+            rough = _norms(slope, metric) > goal[left]
+            left, part, slope, metric = left[rough], part.take(np.flatnonzero(rough)), slope[rough], metric[rough]
+            if not len(left):
+                break
+            bend = part.hessian(w[left]) + (pull[left, None] * metric)[:, :, None] * np.eye(self.width)
+            step = -_solve_definite(bend, slope)
+            falls = part._falls(w[left], step, slope, part.value, part.gradient)
+            w[left[falls]] += step[falls]
+            pull[left] = np.where(falls, np.maximum(pull[left] / 10, LEAST_PULL), 10 * pull[left])
+            left = left[(np.abs(step) > 1e-16 * np.abs(w[left])).any(axis=1)]
+        return w
+
+    @cached_property
+    def metric(self) -> Floats:
+        """The curvature of every parameter where the solution is expected: the scale of its feature, squared."""
+        diagonal = self.gram_diagonal(self.typical_curvature) + self.ridge
+        return np.where(diagonal > 0, diagonal, 1.0)
+
+    def _falls(
+        self, w: Floats, step: Floats, slope: Floats, height: Callable[[Floats], Floats],
+        slope_at: Callable[[Floats], Floats],
+    ) -> Bools:  # fmt: skip
+        """Whether a function descends enough with a step; by its slope along the step where values are but rounding."""
+        before, after, descent = height(w), height(w + step), (slope * step).sum(axis=1)
+        falls = after <= before + 1e-4 * descent
+        unclear = ~falls & (np.abs(descent) <= 1e-10 * np.abs(before))
+        if unclear.any():
+            steepness = (slope_at(w + step) * step).sum(axis=1)
+            falls |= unclear & (np.abs(steepness) <= 0.9 * np.abs(descent))
+        return np.asarray(falls & np.isfinite(after))
 
     @cached_property
     def _informed(self) -> Self:
@@ -282,18 +351,17 @@ class LinearLosses(LocalLosses):
         def height(at: Floats) -> Floats:
             return np.asarray(self.value(at) + 0.5 * pull * ((at - anchor) ** 2).sum(axis=1))
 
-        slope = self.gradient(w) + pull[:, None] * (w - anchor)
-        bend = self.hessian(w) + pull[:, None, None] * np.eye(self.width)
-        step = -np.linalg.solve(bend, slope[:, :, None])[:, :, 0]
-        before, descent = height(w), (slope * step).sum(axis=1)
-        damping = np.ones(self.node_count)
-        for _ in range(40):
-            # Rounding may hide the last descent: a step that changes nothing measurable is accepted.
-            short = height(w + damping[:, None] * step) > before + 1e-4 * damping * descent + 1e-14 * abs(before)
-            if not short.any():
+        def slope_at(at: Floats) -> Floats:
+            return np.asarray(self.gradient(at) + pull[:, None] * (at - anchor))
+
+        slope = slope_at(w)
+        step = -_solve_definite(self.hessian(w) + pull[:, None, None] * np.eye(self.width), slope)
+        for _ in range(HALVINGS):
+            falls = self._falls(w, step, slope, height, slope_at)
+            if falls.all():
                 break
-            damping[short] /= 2
-        return w + damping[:, None] * step, slope
+            step[~falls] /= 2
+        return w + step, slope
 
     # ------------------------------------------------------------------ parts and sums
 
@@ -319,6 +387,18 @@ class LinearLosses(LocalLosses):
         ridge = np.zeros((group_count, self.width))
         np.add.at(ridge, group, self.ridge)
         return type(self)(self.loss, self.X[order], self.y[order], starts, self.scale[order], ridge)
+
+
+def _norms(slope: Floats, metric: Floats) -> Floats:
+    """The length of every row, each entry on the scale of its parameter."""
+    return np.asarray(np.linalg.norm(slope / np.sqrt(metric), axis=1))
+
+
+def _solve_definite(matrices: Floats, rows: Floats) -> Floats:
+    """The solutions x of M x = b for positive definite M, however different the scales of its parameters are."""
+    scale = 1.0 / np.sqrt(np.einsum("nkk->nk", matrices))
+    scaled = scale[:, :, None] * matrices * scale[:, None, :] + 1e-15 * np.eye(matrices.shape[1])
+    return np.asarray(scale * np.linalg.solve(scaled, (scale * rows)[:, :, None])[:, :, 0])
 
 
 def solve_symmetric(matrices: Floats, rows: Floats) -> Floats:
@@ -354,6 +434,11 @@ def _inverses(matrices: Floats) -> Floats:
 class QuadraticLosses(LinearLosses):
     """Local losses that are quadratic: one decomposition per node serves the prox of every step size."""
 
+    @property
+    def is_quadratic(self) -> bool:
+        """They are."""
+        return True
+
     @cached_property
     def _spectrum(self) -> Spectrum:
         linear = -self.combine(self.scale * self.loss.slope(np.zeros(len(self.y)), self.y))
@@ -370,6 +455,16 @@ class QuadraticLosses(LinearLosses):
     def prox_spectrum(self) -> Spectrum | None:
         """The decomposition that ``prox`` works with."""
         return self._spectrum
+
+    @cached_property
+    def least_curvature(self) -> Floats:
+        """The smallest eigenvalue of every Hessian, less what rounding may have added."""
+        q, sizes = self._spectrum, np.diff(self._spectrum.starts)
+        node = np.repeat(np.arange(self.node_count), sizes)
+        least, largest = np.where(sizes == self.width, np.inf, 0.0), np.zeros(self.node_count)
+        np.minimum.at(least, node, q.eigenvalues)
+        np.maximum.at(largest, node, q.eigenvalues)
+        return np.maximum(0.99 * least - 1e-12 * largest, 0.0)
 
     def minimise(self) -> Floats:
         """The minimiser of least norm of every L_i; zero at nodes without data."""
@@ -424,6 +519,11 @@ class PointLosses(QuadraticLosses):
     def smoothness(self) -> Floats:
         """The curvature of L_i, the same in all directions."""
         return np.asarray(self._bend.max(axis=1))
+
+    @cached_property
+    def least_curvature(self) -> Floats:
+        """The same."""
+        return np.asarray(self._bend.min(axis=1))
 
     @property
     def smoothness_of_rows(self) -> Floats:
@@ -504,12 +604,15 @@ class KinkedLosses(LinearLosses):
     def minimise(self) -> Floats:
         """A minimiser of every L_i; zero at nodes without data.
 
-        By the proximal point method. L_i is piecewise linear, or that and a ridge term, so steps that grow reach a
-        minimiser exactly; rounding grows with them, and a few shorter ones take it back.
+        By the proximal point method, in which every parameter has the scale of its feature. L_i is piecewise linear, or
+        that and a ridge term, so pulls that weaken reach a minimiser exactly; rounding grows with them, and a few
+        stronger ones take it back.
         """
-        w = np.zeros((self.node_count, self.width))
+        w, (kink, low, high) = np.zeros((self.node_count, self.width)), self._kinks
         for power in (*range(13), 8, 4, 0):
-            w = self.prox(w, 4.0**power * self._step)
+            pull = self.metric / 4.0**power
+            bend = self.ridge + pull
+            w, _ = kernels.prox_kinked(self.X, self.starts, kink, low, high, pull * w / bend, bend, w)
         return w
 
 

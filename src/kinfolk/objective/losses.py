@@ -68,9 +68,18 @@ class Loss(NodeLoss):
     def conjugate(self, b: Floats, y: Floats) -> Floats:
         """ℓ*(b, y) = sup_z b z − ℓ(z, y); +∞ outside its domain."""
 
+    def into_domain(self, b: Floats, y: Floats) -> Floats:
+        """The dual variables nearest to b at which ℓ* is finite; by default they are everywhere."""
+        boxes = self.boxes(y)
+        return b if boxes is None else np.clip(b, boxes[1], boxes[2])
+
     def radius(self, value: Floats, y: Floats) -> Floats:
         """The largest |z| with ℓ(z, y) ≤ value; it bounds where a solution can be. ∞ is always right."""
         return np.full_like(y, np.inf)
+
+    def boxes(self, y: Floats) -> tuple[Floats, Floats, Floats, Floats] | None:
+        """kink, low, high and give with ℓ(z, y) = max β (z − kink) − ½ give β² over low ≤ β ≤ high, if ℓ is such."""
+        return None
 
     def typical_curvature(self, y: Floats) -> Floats:
         """ℓ'' where predictions are expected to be; it sets the first step sizes."""
@@ -225,9 +234,13 @@ class Logistic(Loss):
     def conjugate(self, b: Floats, y: Floats) -> Floats:
         """p log p + (1 − p) log(1 − p) with p = b + y in [0, 1]."""
         p = b + y
-        inside = (p >= 0) & (p <= 1)
+        inside = (p >= -ROUNDING) & (p <= 1 + ROUNDING)
         q = np.clip(p, 0.0, 1.0)
         return np.where(inside, xlogy(q, q) + xlogy(1 - q, 1 - q), np.inf)
+
+    def into_domain(self, b: Floats, y: Floats) -> Floats:
+        """b + y in [0, 1]."""
+        return np.clip(b, -y, 1.0 - y)
 
     def admits(self, y: Floats) -> Any:
         """0 and 1."""
@@ -271,6 +284,10 @@ class Huber(Loss):
         """b² / 4 + b y for |b| ≤ 2δ."""
         return np.where(np.abs(b) <= 2 * self.delta * (1 + ROUNDING), b**2 / 4 + b * y, np.inf)
 
+    def boxes(self, y: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """β between −2δ and 2δ, with β² / 4."""
+        return y, np.full_like(y, -2 * self.delta), np.full_like(y, 2 * self.delta), np.full_like(y, 0.5)
+
     def radius(self, value: Floats, y: Floats) -> Floats:
         """|y| + √value, or where the tangent has that value."""
         return np.abs(y) + np.maximum(np.sqrt(value), (value + self.delta**2) / (2 * self.delta))
@@ -303,7 +320,11 @@ class Poisson(Loss):
         """p log p − p − y log y + y with p = b + y ≥ 0."""
         p = b + y
         q = np.maximum(p, 0.0)
-        return np.where(p >= 0, xlogy(q, q) - q - xlogy(y, y) + y, np.inf)
+        return np.where(p >= -ROUNDING * (1 + y), xlogy(q, q) - q - xlogy(y, y) + y, np.inf)
+
+    def into_domain(self, b: Floats, y: Floats) -> Floats:
+        """b + y ≥ 0."""
+        return np.maximum(b, -y)
 
     def typical_curvature(self, y: Floats) -> Floats:
         """max(y, 1): the count that is predicted when the model is right."""
@@ -327,8 +348,9 @@ class Kinked(Loss):
     Such a loss of your own has just ``kink`` and ``slopes``; the rest follows. Losses with several kinks, or curved
     beside one, are not covered: smooth them, as ``Huber`` does with the absolute loss.
 
-    With ``AbsoluteNorm`` or ``MaximumNorm`` the whole problem is piecewise linear, and GTV minimisation may take tens
-    of thousands of rounds to high accuracy; the certificate says how far it got.
+    With ``AbsoluteNorm`` or ``MaximumNorm`` the whole problem is piecewise linear. An interior-point method ends such
+    runs where it can (one process, a graph that small cuts take apart); by rounds alone GTV minimisation may take tens
+    of thousands of them, and the certificate says how far it got.
 
     >>> @dataclass(frozen=True)
     ... class Shortage(Kinked):
@@ -370,6 +392,10 @@ class Kinked(Loss):
         low, high = self.slopes(y)
         slack = ROUNDING * (high - low)
         return np.where((b >= low - slack) & (b <= high + slack), b * self.kink(y), np.inf)
+
+    def boxes(self, y: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """β between the slopes."""
+        return self.kink(y), *self.slopes(y), np.zeros_like(y)
 
     def radius(self, value: Floats, y: Floats) -> Floats:
         """|k| + value / slope, with the flatter slope; ∞ if that is 0."""

@@ -204,6 +204,11 @@ class LocalLosses(ABC):
         return self.gradient(w)
 
     @cached_property
+    def value_at_start(self) -> Floats:
+        """L_i where every node begins: the scale against which objectives are judged."""
+        return self.value(self.start)
+
+    @cached_property
     def gradient_at_start(self) -> Floats:
         """∇L_i where every node begins: the scale against which gradients are judged."""
         return self.gradient(self.start)

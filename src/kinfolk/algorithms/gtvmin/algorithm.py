@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from kinfolk.algorithms.gtvmin import balance, certificate, direct, optimality, uninformed
+from kinfolk.algorithms.gtvmin import balance, certificate, direct, optimality, uninformed, warm_start
 from kinfolk.algorithms.gtvmin.hooks import OptionalHooks
 from kinfolk.algorithms.gtvmin.updates import FastUpdates, Inexact, Scales, Updates
 from kinfolk.checks import AtLeast
@@ -94,16 +94,16 @@ class GTVMin(OptionalHooks):
             direct.check(self.loss, self.coupling)
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start where the loss says; nodes without edges start at their own minimum, and stay there."""
-        losses = site.local_losses(self.loss)
-        w, alone = losses.start, np.flatnonzero(site.own_degrees == 0)
-        w[alone] = losses.take(alone).minimise()
-        u = np.zeros((len(site.weights), losses.width))
+        """Start where the loss says."""
+        w = site.local_losses(self.loss).start
+        u = np.zeros((len(site.weights), w.shape[1]))
         return self.resume(site, State(w, w.copy(), u, np.zeros(site.node_count)), turn)
 
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
-        """Go on from a state; the coordinator receives what sets the first η."""
-        first = balance.first_words(site.local_losses(self.loss), Scales.of(site, self.steps == "published"))
+        """Go on from a state; nodes that nothing is coupled to go to their own minimum, and stay there."""
+        losses = site.local_losses(self.loss)
+        state = warm_start.alone_at_minimum(site, losses, state, self.lam)
+        first = balance.first_words(losses, Scales.of(site, self.steps == "published"))
         return state, Outbox({"w_bar": state.w_bar}, first)
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:

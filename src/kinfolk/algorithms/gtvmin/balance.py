@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 RELAXATION = 1.6
 BALANCE_EVERY = 10  # rounds
+FAR_MISMATCH = 100.0  # times the least one: η has led astray
 SMALLEST_ETA = 1e-100  # features so large that squares overflow
 ROUNDING = 1e-26  # squares below this say nothing about balance
 
@@ -34,7 +35,7 @@ SENT = {  # to the coordinator
     "pull": Sent("weight of its edges, once"),
     "curvature": Sent("curvature of the loss, once"),
     "missed": Sent("number of messages that did not come, every tenth round"),
-    **dict.fromkeys((*CONDITIONS, "moved_w", "moved_u"), PROGRESS),
+    **dict.fromkeys((*CONDITIONS, "moved_w", "moved_u", "mismatch"), PROGRESS),
 }
 
 
@@ -45,7 +46,8 @@ class Balance(NamedTuple):
     variables moved (in the metric of the method) and how well either optimality condition holds. Their mean log
     ratio over a window says which side lags, and η is corrected by half of it. Windows grow with the rounds, so
     corrections become rare and the method settles. Where the coupling is no norm, the movements alone are a
-    better guide, but they can run away: a residual ten times the best one seen brings back the η of that time.
+    better guide, but they can run away: a residual ten times the best one seen brings back the η of that time, and so
+    does a mismatch a hundred times the least. (The residual is relative to w, so w can grow without it.)
     The first message that did not come ends over-relaxation and balancing for good.
     """
 
@@ -58,6 +60,7 @@ class Balance(NamedTuple):
     strength: float = 0.5
     best: float = np.inf  # residual
     best_eta: float = 1.0
+    least: float = np.inf  # mismatch
 
     @property
     def reply(self) -> Reply:
@@ -75,15 +78,18 @@ class Balance(NamedTuple):
         lag = 0.5 * np.log(stationarity / complementarity) + 0.5 * moved if is_norm else moved
         residual = max(stationarity, complementarity)
         now = self._replace(imbalance=self.imbalance + float(lag), reports=self.reports + 1)
-        if residual <= self.best:
+        mismatch = sums["mismatch"]
+        if residual <= self.best and mismatch <= FAR_MISMATCH * self.least:
             now = now._replace(best=residual, best_eta=self.eta)
-        return now if turn.round < self.until else now._corrected(residual, turn.round, is_norm)
+        now = now._replace(least=min(self.least, mismatch))
+        return now if turn.round < self.until else now._corrected(residual, mismatch, turn.round, is_norm)
 
-    def _corrected(self, residual: float, round_: int, is_norm: bool) -> Balance:
+    def _corrected(self, residual: float, mismatch: float, round_: int, is_norm: bool) -> Balance:
         """Close the window: follow the mean lag, or go back to the best η if that has led astray."""
         window = self._replace(imbalance=0.0, reports=0, until=round_ + max(BALANCE_EVERY, round_ // 10))
-        if not is_norm and round_ >= 100 and residual > 10 * self.best:
-            return window._replace(eta=self.best_eta, best=residual, strength=0.7 * self.strength)
+        astray = (round_ >= 100 and residual > 10 * self.best) or mismatch > FAR_MISMATCH * self.least
+        if astray and not is_norm:
+            return window._replace(eta=self.best_eta, best=residual, least=mismatch, strength=0.7 * self.strength)
         step = np.clip(self.strength * self.imbalance / self.reports, -np.log(16), np.log(16))
         return window._replace(eta=self.eta * float(np.exp(step)))
 
@@ -128,5 +134,6 @@ def report(updates: Updates, state: State, values: Floats, due: bool) -> tuple[F
         **conditions(updates, state, flows),
         "moved_w": squares(state.w_new - state.w) / updates.tau,
         "moved_u": updates.site.at_smaller_end(flows.moved / updates.sigma),
+        "mismatch": updates.site.at_smaller_end(flows.mismatch),
         "missed": missed,
     }

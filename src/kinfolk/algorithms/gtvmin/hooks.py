@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from kinfolk.algorithms.gtvmin import polish, uninformed, warm_start
+from kinfolk.algorithms.gtvmin import finish, uninformed, warm_start
 from kinfolk.algorithms.gtvmin.balance import SENT, Balance
 from kinfolk.algorithms.gtvmin.certificate import Certificate, certificate_at
 from kinfolk.algorithms.gtvmin.updates import Updates
@@ -48,8 +48,8 @@ class OptionalHooks(ParametricAlgorithm["State"], Coordinated["State", Balance |
         return warm_start.extrapolated(self.coupling, self.lam, site, past)
 
     def finish(self, site: Site, state: State, inbox: Inbox, effort: float) -> tuple[State, Outbox] | None:
-        """Fuse and polish, where φ is a norm; each component of the graph keeps it only if its residual falls."""
-        better = polish.polished(self.lines(site, inbox.to_all), state, effort) if self.steps == "balanced" else None
+        """A direct method where there is one; each component of the graph keeps it only if its residual falls."""
+        better = finish.finished(self.lines(site, inbox.to_all), state, effort) if self.steps == "balanced" else None
         return None if better is None else (better, Outbox({"w_bar": better.w_bar}))
 
     def complete(self, site: Site, models: Any) -> ParametricModels:

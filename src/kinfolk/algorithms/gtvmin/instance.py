@@ -50,3 +50,8 @@ class Instance:
         couples = self.weights > 0
         ends = (self.site.head[couples], self.site.tail[couples])
         return csr_array((values[couples], ends), shape=(self.site.node_count, self.site.node_count))
+
+    @property
+    def round_cost(self) -> float:
+        """Of a round of the algorithm, in operations, about; some are spent on any network."""
+        return 4e5 + 30.0 * (len(self.weights) + self.site.node_count) * self.losses.width

@@ -3,7 +3,9 @@
     ∂L_i(w_i) + (Dᵀu)_i ∋ 0        stationarity
     (Dw)_e ∈ ∂(λA_e φ)*(u_e)       complementarity
 
-Both are judged at (2 w_new − w, the result of (1)), which is what a run hands out.
+Both are judged at (2 w_new − w, the result of (1)), which is what a run hands out. A large λ makes the smallest miss of
+complementarity dear, so its price counts as well, as a part of the objective: the mismatch
+Σ_e λA_e φ((Dw)_e) + (λA_e φ)*(u_e) − ⟨u_e, (Dw)_e⟩.
 """
 
 from __future__ import annotations
@@ -24,16 +26,22 @@ if TYPE_CHECKING:
 
 def measures(updates: Updates, state: State, values: Floats) -> dict[str, Floats]:
     """Both terms of the objective and the optimality conditions, as numbers per node that can be added up."""
-    site, flows = updates.site, updates.flows(state.u, values)
+    flows = updates.flows(state.u, values)
+    return {"length": squares(state.w_bar), **prices(updates, state, flows), **conditions(updates, state, flows)}
+
+
+def prices(updates: Updates, state: State, flows: Flows) -> dict[str, Floats]:
+    """Both terms of the objective, what complementarity is missed by, and the objective where nodes begin, per node."""
+    at_smaller_end = updates.site.at_smaller_end
     return {
         "loss": updates.losses.value(state.w_bar),
-        "variation": site.at_smaller_end(flows.variation),
-        "mismatch": site.at_smaller_end(flows.mismatch),
-        "length": squares(state.w_bar),
-        **conditions(updates, state, flows),
+        "variation": at_smaller_end(flows.variation),
+        "mismatch": at_smaller_end(flows.mismatch),
+        "start": updates.losses.value_at_start,
     }
 
 
+PART_OF_START = 1e-4  # of the objective where all nodes begin
 CONDITIONS = ("stationarity", "gradient", "resting", "complementarity", "displacement", "size")
 
 
@@ -76,7 +84,7 @@ def local_duals(updates: Updates, losses: LinearLosses, state: State) -> tuple[F
 
 
 def summary(totals: Mapping[str, float], convex: bool) -> dict[str, float]:
-    """Objective, an estimate of the gap, and the relative optimality conditions (residual: the larger one).
+    """Objective, an estimate of the gap, and the relative optimality conditions (residual: the largest one).
 
     The gap is what (*) of the certificate gives before r is repaired, with R taken to be the norm of w. It can
     be far too large; the certificate at the end needs no such guess. Without convexity there is neither.
@@ -85,7 +93,7 @@ def summary(totals: Mapping[str, float], convex: bool) -> dict[str, float]:
     gap = totals["mismatch"] + float(np.sqrt(totals["stationarity"] * totals["length"]))
     return {
         "objective": totals["loss"] + totals["variation"],
-        "residual": max(stationarity, complementarity),
+        "residual": residual(totals) if convex else max(stationarity, complementarity),
         **({"gap": gap} if convex else {}),
         "stationarity": stationarity,
         "complementarity": complementarity,
@@ -98,13 +106,50 @@ def relative(sums: Mapping[str, float]) -> tuple[float, float]:
     return ratio(stationarity, gradient + resting), ratio(sum(missed), size)
 
 
+def residual(sums: Mapping[str, float]) -> float:
+    """The largest of stationarity, complementarity and mismatch, relative."""
+    scale = scale_of(sums["loss"] + sums["variation"], sums["start"])
+    return max(*relative(sums), ratio(max(sums["mismatch"], 0.0), scale))
+
+
+def scale_of(objective: float, at_start: float) -> float:
+    """What distances from the optimum are parts of: the objective, but not less than a part of that at the start.
+
+    Where models fit all data, the objective itself goes to zero.
+    """
+    return max(objective, PART_OF_START * at_start)
+
+
+def residual_at(updates: Updates, state: State) -> float:
+    """The residual of a state on a site that holds every node."""
+    return residual({name: float(part.sum()) for name, part in parts_at(updates, state).items()})
+
+
+def parts_at(updates: Updates, state: State) -> dict[str, Floats]:
+    """What ``residual`` needs, per node, on a site that holds every node."""
+    flows = updates.flows(state.u, state.w_bar)
+    return {**prices(updates, state, flows), **conditions(updates, state, flows)}
+
+
 def better(before: Mapping[str, Floats], after: Mapping[str, Floats], component: Ints) -> Bools:
     """The nodes of components whose residual falls, measured on the scale of the whole network before."""
+    count = int(component.max()) + 1
+    whole = {name: float(part.sum()) for name, part in before.items()}
+    gradient = np.sqrt(whole["gradient"]) + np.sqrt(whole["resting"])
+    scale = scale_of(whole["loss"] + whole["variation"], whole["start"])
 
     def residuals(parts: Mapping[str, Floats]) -> Floats:
-        squared = {name: np.bincount(component, parts[name]) for name in ("stationarity", "complementarity")}
-        whole = {name: float(part.sum()) for name, part in before.items()}
-        each = ({name: part[k] for name, part in squared.items()} for k in range(int(component.max()) + 1))
-        return np.array([max(relative(whole | own)) for own in each])
+        own = {name: np.bincount(component, parts[name], count) for name in (*CONDITIONS, "mismatch")}
+        missed = np.sqrt(own["complementarity"]) + np.sqrt(own["displacement"])
+        price = _ratios(np.maximum(own["mismatch"], 0.0), scale)
+        conditions = np.maximum(
+            _ratios(np.sqrt(own["stationarity"]), gradient), _ratios(missed, np.sqrt(whole["size"]))
+        )
+        return np.maximum(conditions, price)
 
     return np.asarray((residuals(after) < residuals(before))[component])
+
+
+def _ratios(parts: Floats, whole: float) -> Floats:
+    """parts / whole, with 0 / 0 = 0."""
+    return np.asarray(parts / whole) if whole > 0 else np.where(parts > 0, np.inf, 0.0)

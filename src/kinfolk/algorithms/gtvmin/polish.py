@@ -20,22 +20,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse
-import scipy.sparse.linalg
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
 from kinfolk.algorithms.gtvmin.instance import Instance
-from kinfolk.algorithms.gtvmin.optimality import better, conditions
-from kinfolk.algorithms.gtvmin.updates import Updates
+from kinfolk.algorithms.gtvmin.systems import Factor, GraphSystem
 from kinfolk.objective.couplings import Coupling
 from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.typing import Bools, Floats, Ints
-
-if TYPE_CHECKING:
-    from kinfolk.algorithms.gtvmin.algorithm import State
 
 INSIDE = 1e-3  # the part of its radius by which a flow must lie inside its ball
 ROUNDING = 1e-12
@@ -53,37 +47,12 @@ UNUSUAL = 1e-3
 LAPLACIAN_SHIFT = 1e-12
 
 
-def polished(updates: Updates, state: State, effort: float) -> State | None:
-    """A better state on a site that holds every node; None if no component of the graph has one.
-
-    Each component takes the proposal of ``polish`` only if its residual falls.
-    """
-    problem = polishable(updates)
-    if problem is None:
+def propose(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float) -> tuple[Floats, Floats] | None:
+    """Propose a better (w, u) where the loss is smooth and a norm knows the derivative of its dual prox."""
+    coupling = problem.coupling
+    if not (problem.losses.loss.smooth and coupling.is_norm and coupling.has_derivative):
         return None
-    rough, _ = updates.dual_prox(state.u, state.w_bar)
-    w, u = polish(problem, state.w_bar, rough, updates.sigma, effort)
-    proposed = state._replace(w=w, w_bar=w, u=u)
-    before, after = (conditions(updates, each, updates.flows(each.u, each.w_bar)) for each in (state, proposed))
-    falls = better(before, after, problem.components[1])
-    if not falls.any():
-        return None
-    u, _ = updates.dual_prox(u, w)
-    return state._replace(
-        w=np.where(falls[:, None], w, state.w),
-        w_bar=np.where(falls[:, None], w, state.w_bar),
-        u=np.where(falls[updates.site.head][:, None], u, state.u),
-    )
-
-
-def polishable(updates: Updates) -> Instance | None:
-    """The problem to polish: exact updates, a smooth loss, and a norm that knows the derivative of its dual prox."""
-    losses, coupling = updates.losses.with_duals, updates.coupling
-    exact = updates.inexact is None and updates.loss.smooth
-    coupled = updates.lam > 0 and len(updates.site.weights) > 0 and coupling.is_norm and coupling.has_derivative
-    if losses is None or not (exact and coupled):
-        return None
-    return Instance(updates.site, losses, coupling, updates.weights)
+    return polish(problem, w, u, sigma, effort)
 
 
 def polish(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float) -> tuple[Floats, Floats]:
@@ -154,7 +123,7 @@ class Groups:
     @classmethod
     def of(cls, problem: Instance, fused: Bools, effort: float) -> Groups:
         """Fuse the ends of some edges, in the components that can be solved with ``effort``."""
-        group, cost = _affordable(problem, _joined(problem, fused), effort)
+        group, cost = _affordable(problem, joined(problem, fused), effort)
         nodes = np.flatnonzero(group >= 0)
         head, tail = group[problem.site.head], group[problem.site.tail]
         solved = (head >= 0) & (problem.weights > 0)
@@ -239,11 +208,9 @@ class Groups:
         """A Newton step for (1), halved until it descends."""
         at = u + sigma[:, None] * (w[self.head] - w[self.tail])
         bend = sigma[:, None, None] * self.coupling.dual_prox_derivative(at, sigma, self.weights)
-        system = _stiffness(self.losses.hessian(w), bend, self.head, self.tail)
         # A group without data between far ones has next to no curvature: no less than a part of what is usual.
-        usual = system.diagonal().reshape(w.shape).mean(axis=0)
-        factor = _Factor(system, SHIFT, np.tile(UNUSUAL * usual, len(w)))
-        step = factor.solve(-slope.reshape(-1, 1)).reshape(w.shape)
+        solver = self.system.factorised(self.losses.hessian(w), bend, SHIFT, UNUSUAL)
+        step = solver.rough(-slope)
         before, descent = self._height(w, u, sigma), float((slope * step).sum())
         for _ in range(HALVINGS):
             if self._height(w + step, u, sigma) <= before + 1e-4 * descent + 1e-14 * abs(before):
@@ -255,6 +222,11 @@ class Groups:
     def coupling(self) -> Coupling:
         """φ."""
         return self.problem.coupling
+
+    @cached_property
+    def system(self) -> GraphSystem:
+        """The linear systems over these groups."""
+        return GraphSystem(self.node_count, self.losses.width, self.head, self.tail)
 
     @cached_property
     def incidence(self) -> scipy.sparse.csr_array:
@@ -276,7 +248,7 @@ def inner_flows(problem: Instance, w: Floats, u: Floats, inner: Ints) -> tuple[F
     site, radius = problem.site, problem.weights[inner]
     nodes = np.unique(np.r_[site.head[inner], site.tail[inner]])
     incidence = site.incidence[nodes][:, inner]
-    factor = _Factor((incidence @ scipy.sparse.diags_array(radius**2) @ incidence.T).tocsc(), LAPLACIAN_SHIFT)
+    factor = Factor((incidence @ scipy.sparse.diags_array(radius**2) @ incidence.T).tocsc(), LAPLACIAN_SHIFT)
     missing = -(problem.losses.gradient(w) + site.divergence(u))[nodes] + incidence @ u[inner]
     flow = u[inner]
     for _ in range(PROJECTIONS):
@@ -297,7 +269,7 @@ def inner_flows(problem: Instance, w: Floats, u: Floats, inner: Ints) -> tuple[F
 # ---------------------------------------------------------------------- groups, and what they would cost
 
 
-def _joined(problem: Instance, fused: Bools) -> Ints:
+def joined(problem: Instance, fused: Bools) -> Ints:
     """The group of every node."""
     ends = (problem.site.head[fused], problem.site.tail[fused])
     count = problem.site.node_count
@@ -312,17 +284,12 @@ def _affordable(problem: Instance, group: Ints, effort: float) -> tuple[Ints, fl
     """
     count, component = problem.components
     steps = np.bincount(component[_first(group)], _newton_cost(problem, group), minlength=count)
-    cost = NEWTON_STEPS * steps / _round_cost(problem)
+    cost = NEWTON_STEPS * steps / problem.round_cost
     chosen = (np.bincount(component, minlength=count) > 1) & (cost <= effort)
     left = chosen[component]
     out = np.full(len(group), -1, dtype=np.int64)
     out[left] = np.unique(group[left], return_inverse=True)[1]
     return out, float(cost[chosen].sum())
-
-
-def _round_cost(problem: Instance) -> float:
-    """Of a round of the algorithm, in operations, about; some are spent on any network."""
-    return 4e5 + 30.0 * (len(problem.weights) + problem.site.node_count) * problem.losses.width
 
 
 def _newton_cost(problem: Instance, group: Ints) -> Floats:
@@ -355,38 +322,3 @@ def _summed(rows: Floats, where: Ints, count: int) -> Floats:
     """Rows added up by where they belong."""
     add = scipy.sparse.csr_array((np.ones(len(where)), (where, np.arange(len(where)))), shape=(count, len(where)))
     return np.asarray(add @ rows)
-
-
-# ---------------------------------------------------------------------- linear systems
-
-
-def _stiffness(at_nodes: Floats, at_edges: Floats, head: Ints, tail: Ints) -> scipy.sparse.csc_array:
-    """Blocks of nodes on the diagonal, plus Dᵀ(blocks of edges)D."""
-    count, width = at_nodes.shape[:2]
-    blocks = np.concatenate([at_nodes, at_edges, at_edges, -at_edges, -at_edges])
-    rows = np.concatenate([np.arange(count), head, tail, head, tail])
-    columns = np.concatenate([np.arange(count), head, tail, tail, head])
-    inside = np.arange(width)
-    i = np.broadcast_to(rows[:, None, None] * width + inside[:, None], blocks.shape)
-    j = np.broadcast_to(columns[:, None, None] * width + inside, blocks.shape)
-    shape = (count * width, count * width)
-    return scipy.sparse.coo_array((blocks.ravel(), (i.ravel(), j.ravel())), shape=shape).tocsc()
-
-
-class _Factor:
-    """A positive semi-definite matrix, scaled to a unit diagonal (or ``least``), shifted a little and factorised."""
-
-    def __init__(self, matrix: scipy.sparse.csc_array, shift: float, least: Floats | float = 0.0) -> None:
-        diagonal = np.maximum(matrix.diagonal(), least)
-        self.scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        columns = np.repeat(self.scale, np.diff(matrix.indptr))
-        entries = matrix.data * self.scale[matrix.indices] * columns
-        scaled = scipy.sparse.csc_array((entries, matrix.indices, matrix.indptr), shape=matrix.shape)
-        scaled.setdiag(scaled.diagonal() + shift)
-        self.factor = scipy.sparse.linalg.splu(
-            scaled, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
-        )
-
-    def solve(self, columns: Floats) -> Floats:
-        """The solution for every column."""
-        return np.asarray(self.scale[:, None] * self.factor.solve(np.ascontiguousarray(self.scale[:, None] * columns)))

@@ -1,4 +1,4 @@
-"""From solutions for some values of λ to a first guess for the next one."""
+"""Where a run starts: alone at their minimum, or from solutions for some values of λ to a guess for the next one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from kinfolk.network.site import Site
 from kinfolk.objective.couplings import Coupling
+from kinfolk.objective.node_loss import LocalLosses
 
 if TYPE_CHECKING:
     from kinfolk.algorithms.gtvmin.algorithm import State
@@ -29,3 +30,13 @@ def extrapolated(coupling: Coupling, lam: float, site: Site, past: Sequence[tupl
     if coupling.is_norm:  # its conjugate is finite only in a ball
         u = coupling.dual_prox(u, np.ones_like(site.weights), lam * site.weights)
     return state._replace(w=w.copy(), w_bar=w.copy(), u=u)
+
+
+def alone_at_minimum(site: Site, losses: LocalLosses, state: State, lam: float) -> State:
+    """The state with every node that nothing is coupled to at its own minimum: all of them if λ is zero."""
+    alone = np.flatnonzero(site.own_degrees * lam == 0)
+    if not len(alone):
+        return state
+    w, w_bar = state.w.copy(), state.w_bar.copy()
+    w[alone] = w_bar[alone] = losses.take(alone).minimise()
+    return state._replace(w=w, w_bar=w_bar, u=state.u if lam > 0 else np.zeros_like(state.u))

@@ -1,0 +1,217 @@
+"""Dual variables of GTV minimisation for a certificate, and how they are moved to where they prove something.
+
+    r = Xᵀβ + γ + Dᵀu                                                        zero where they are feasible
+
+β belongs to the samples, γ to the ridge term, u to the edges. They are moved along the x of
+
+    (XᵀCX + ridge + DᵀΩD) x = −r                                             C, Ω: how β and u answer to changes
+
+and then scaled, or clipped, into the domains of the conjugates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kinfolk import kernels
+from kinfolk.algorithms.gtvmin.instance import Instance
+from kinfolk.algorithms.gtvmin.systems import system_of
+from kinfolk.typing import Bools, Floats, Ints
+
+SOLVE_PRECISION = 1e-6  # of one linear solve, relative; what is left is solved for again, and charged at last
+SOLVE_ITERATIONS = 1_000
+DIRECT_PRECISION = 1e-12
+SOLVE_REPEATS = 10  # with a factorisation
+SHIFT = 1e-13
+LARGEST_BLOCK = 16  # parameters of a node up to which systems are factorised
+DIRECT_COST = 400.0  # rounds
+BISECTIONS = 60
+ACROSS = 1e-3  # how much less a flow moves across the border of its domain than along it
+
+
+@dataclass(frozen=True)
+class Duals:
+    """Dual variables: β for samples, γ for the ridge term, u for edges."""
+
+    beta: Floats  # (rows, ...) as the labels
+    gamma: Floats  # (nodes, parameters)
+    u: Floats  # (edges, parameters)
+    w: Floats  # (nodes, parameters) the answer they belong to
+
+    def violation(self, problem: Instance) -> Floats:
+        """r = Xᵀβ + γ + Dᵀu."""
+        return problem.losses.combine(self.beta) + self.gamma + problem.site.divergence(self.u)
+
+    def value(self, problem: Instance) -> float:
+        """The dual objective."""
+        losses = problem.losses
+        penalised = losses.ridge > 0
+        ridge = (self.gamma[penalised] ** 2 / (2 * losses.ridge[penalised])).sum()
+        return -float(losses.conjugate(self.beta).sum() + ridge + problem.flow_cost(self.u).sum())
+
+    def gaps(self, problem: Instance) -> tuple[Floats, Floats]:
+        """By how much every node and every edge misses its conjugate at w: (nodes,) and (edges,)."""
+        losses, w = problem.losses, self.w
+        ridge = np.divide(self.gamma**2, 2 * losses.ridge, out=np.zeros_like(w), where=losses.ridge > 0).sum(axis=1)
+        held = ((losses.combine(self.beta) + self.gamma) * w).sum(axis=1)
+        change = (self.u * problem.difference(w)).sum(axis=1)
+        at_nodes = losses.value(w) + losses.conjugate(self.beta) + ridge - held
+        return at_nodes, problem.variation(w) + problem.flow_cost(self.u) - change
+
+    def clipped(self, problem: Instance) -> Duals:
+        """Every dual variable by itself moved into the domain of its conjugate."""
+        u = self.u
+        if problem.coupling.is_norm and len(u):
+            u = problem.coupling.dual_prox(u, np.ones_like(problem.weights), problem.weights)
+        return replace(self, beta=problem.losses.into_domain(self.beta), u=u)
+
+    def balanced(self, problem: Instance) -> Duals:
+        """Move to r ≈ 0: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x."""
+        losses = problem.losses
+        curvature = losses.elasticity(self.w, self.beta)
+        elasticity = _Elasticity(problem, self.w, self.u)
+        direct = _direct_solver(problem, curvature, elasticity)
+        solve = _iterative_solver(problem, curvature, elasticity) if direct is None else direct
+        violation = self.violation(problem)
+        x = solve(-violation)
+        moved = Duals(
+            self.beta + curvature * losses.predict(x),
+            self.gamma + losses.ridge * x,
+            self.u + elasticity.flow(problem.difference(x)),
+            self.w,
+        )
+        return moved if np.linalg.norm(moved.violation(problem)) < np.linalg.norm(violation) else self
+
+    def shrunk(self, problem: Instance, count: int, component: Ints) -> Duals:
+        """Scale every component into the domain of the conjugates."""
+        losses, site = problem.losses, problem.site
+        share = np.ones(count)
+
+        def nodes(t: Floats) -> Bools:
+            return np.isfinite(losses.conjugate(losses.times(self.beta, t)))
+
+        def edges(t: Floats) -> Bools:
+            return np.isfinite(problem.flow_cost(t[:, None] * self.u))
+
+        np.minimum.at(share, component, _largest_share(nodes, losses.node_count))
+        np.minimum.at(share, component[site.head], _largest_share(edges, len(self.u)))
+        at_node = share[component]
+        return Duals(
+            losses.times(self.beta, at_node),
+            self.gamma * at_node[:, None],
+            self.u * at_node[site.head][:, None],
+            self.w,
+        )
+
+
+Linear = Callable[[Floats], Floats]
+
+
+class _Elasticity:
+    """Ω: how the flows on edges answer to a change of differences.
+
+    A quadratic coupling says it itself (``slope``). For others, the slope of λA φ over the length of the difference, as
+    in reweighted least squares, and along the border of its domain where a flow sits there: hardly across it.
+    """
+
+    def __init__(self, problem: Instance, w: Floats, u: Floats) -> None:
+        self.problem = problem
+        self.quadratic = problem.coupling.is_quadratic
+        self.omega = problem.weights if self.quadratic else _reweighted(problem, w)
+        self.border = problem.coupling.border(u, problem.weights)
+
+    def flow(self, v: Floats) -> Floats:
+        """Ω v."""
+        if self.quadratic:
+            return np.asarray(self.omega[:, None] * self.problem.coupling.slope(v))
+        along = self.border.along(v)
+        return np.asarray(self.omega[:, None] * (along + ACROSS * (v - along)))
+
+    def at_nodes(self, x: Floats) -> Floats:
+        """DᵀΩD x."""
+        site, normal = self.problem.site, self.border.normal
+        if self.quadratic or self.border.free is not None or normal is None:
+            return site.divergence(self.flow(self.problem.difference(x)))
+        out = np.zeros_like(x)
+        kernels.add_elastic_flows(out, x, site.head, site.tail, self.omega, normal, ACROSS)
+        return out
+
+    def diagonal(self, width: int) -> Floats:
+        """About the diagonal of DᵀΩD, (nodes, parameters)."""
+        form = np.diag(self.problem.coupling.slope(np.eye(width))) if self.quadratic else np.ones(width)
+        return np.outer(self.problem.site.edge_sum(self.omega), form)
+
+
+def _reweighted(problem: Instance, w: Floats) -> Floats:
+    """(edges,) the slope of λA φ along the differences of w, over their length."""
+    change = problem.difference(w)
+    length = np.linalg.norm(change, axis=1)
+    floor = 1e-3 * (np.sqrt((w**2).sum() / max(len(w), 1)) or 1.0)
+    unit = np.full(w.shape[1], 1.0 / np.sqrt(w.shape[1]))
+    direction = np.where(length[:, None] > floor, change, floor * unit)
+    rise = problem.coupling.value(1.5 * direction) - problem.coupling.value(0.5 * direction)
+    return np.asarray(problem.weights * rise / np.maximum(length, floor) ** 2)
+
+
+def _direct_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity) -> Linear | None:
+    """The inverse of XᵀCX + ridge + DᵀΩD by a factorisation; None where that costs too much."""
+    losses, width = problem.losses, problem.losses.width
+    system = system_of(problem.site, width)
+    if width > LARGEST_BLOCK or not system.costs_at_most(DIRECT_COST * problem.round_cost):
+        return None
+    ones = np.ones(len(problem.weights))
+    at_edges = np.stack([elasticity.flow(np.outer(ones, unit)) for unit in np.eye(width)], axis=2)
+    at_nodes = losses.gram(curvature) + losses.ridge[:, :, None] * np.eye(width)
+    solver = system.factorised(at_nodes, (at_edges + at_edges.transpose(0, 2, 1)) / 2, SHIFT)
+    return lambda rhs: solver.solve(rhs, DIRECT_PRECISION, SOLVE_REPEATS)
+
+
+def _iterative_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity) -> Linear:
+    """The same by conjugate gradients."""
+    losses = problem.losses
+
+    def apply(x: Floats) -> Floats:
+        rows = losses.combine(curvature * losses.predict(x))
+        return rows + losses.ridge * x + elasticity.at_nodes(x)
+
+    diagonal = losses.gram_diagonal(curvature) + losses.ridge + elasticity.diagonal(losses.width)
+    return lambda rhs: conjugate_gradients(apply, rhs, diagonal)
+
+
+def conjugate_gradients(apply: Callable[[Floats], Floats], rhs: Floats, diagonal: Floats) -> Floats:
+    """Solve apply(x) = rhs for a positive semi-definite operator, with diagonal preconditioning."""
+    inverse = np.divide(1.0, diagonal, out=np.ones_like(diagonal), where=diagonal > 0)
+    x, r = np.zeros_like(rhs), rhs.copy()
+    z = inverse * r
+    p, rz = z.copy(), float((r * z).sum())
+    target = SOLVE_PRECISION**2 * rz
+    for _ in range(SOLVE_ITERATIONS):
+        if rz <= target or rz == 0.0:
+            break
+        Ap = apply(p)
+        bend = float((p * Ap).sum())
+        if bend <= 0.0:
+            break
+        step = rz / bend
+        x += step * p
+        r -= step * Ap
+        z = inverse * r
+        rz, before = float((r * z).sum()), rz
+        p = z + (rz / before) * p
+    return x
+
+
+def _largest_share(inside: Callable[[Floats], Bools], count: int) -> Floats:
+    """For every row the largest t ≤ 1 at which it is inside, by bisection."""
+    low, high = np.zeros(count), np.ones(count)
+    if inside(high).all():
+        return high
+    low[inside(high)] = 1.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        fits = inside(middle)
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return low

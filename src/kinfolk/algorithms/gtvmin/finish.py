@@ -1,0 +1,70 @@
+"""From a rough answer of the rounds to an exact one, where all nodes are in one process.
+
+Methods are tried in turn, each from the best answer so far, until one is sharp:
+
+    quadratic   smooth losses, quadratic coupling: Newton's method with conjugate gradients, on networks of any size
+    polish      smooth losses, ‖·‖₂ or ‖·‖₁: fuse nodes that the flows show to be equal, solve the small network
+    interior    an interior-point method, where the linear systems over the graph are affordable
+
+What they return is a proposal. Each component of the graph takes it only if its residual falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kinfolk.algorithms.gtvmin import interior, polish, quadratic
+from kinfolk.algorithms.gtvmin.instance import Instance
+from kinfolk.algorithms.gtvmin.optimality import better, parts_at, residual_at
+from kinfolk.algorithms.gtvmin.updates import Updates
+from kinfolk.typing import Floats
+
+if TYPE_CHECKING:
+    from kinfolk.algorithms.gtvmin.algorithm import State
+
+SHARP = 1e-9  # a residual that needs no further method
+
+Proposal = tuple[Floats, Floats] | None  # w and u
+Method = Callable[[Instance, Floats, Floats, Floats, float], Proposal]  # problem, w, u, σ, effort in rounds
+METHODS: tuple[Method, ...] = (quadratic.propose, polish.propose, interior.propose)
+
+
+def finished(updates: Updates, state: State, effort: float) -> State | None:
+    """A better state at the cost of about ``effort`` rounds; None if no component of the graph has one."""
+    problem = _problem(updates)
+    if problem is None:
+        return None
+    best = state
+    for method in METHODS:
+        u, _ = updates.dual_prox(best.u, best.w_bar)
+        proposal = method(problem, best.w_bar, u, updates.sigma, effort)
+        if proposal is not None:
+            best = _kept(updates, problem, best, *proposal)
+            if best is not state and residual_at(updates, best) <= SHARP:
+                break
+    return None if best is state else best
+
+
+def _problem(updates: Updates) -> Instance | None:
+    """The problem to finish: exact updates, losses with dual variables, and edges that couple."""
+    losses = updates.losses.with_duals
+    coupled = updates.lam > 0 and len(updates.site.weights) > 0
+    if losses is None or updates.inexact is not None or not coupled:
+        return None
+    return Instance(updates.site, losses, updates.coupling, updates.weights)
+
+
+def _kept(updates: Updates, problem: Instance, state: State, w: Floats, u: Floats) -> State:
+    """The proposal (w, u) in the components whose residual falls, the state in the others."""
+    proposed = state._replace(w=w, w_bar=w, u=u)
+    falls = better(parts_at(updates, state), parts_at(updates, proposed), problem.components[1])
+    if not falls.any():
+        return state
+    return state._replace(
+        w=np.where(falls[:, None], w, state.w),
+        w_bar=np.where(falls[:, None], w, state.w_bar),
+        u=np.where(falls[updates.site.head][:, None], u, state.u),
+    )

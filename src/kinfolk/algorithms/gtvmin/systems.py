@@ -1,0 +1,174 @@
+"""Linear systems over a graph: a block per node on the diagonal, and Dᵀ(a block per edge)D."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+from kinfolk import kernels
+from kinfolk.network.site import Site
+from kinfolk.typing import Floats, Ints
+
+SLACK = 0.2  # zeros in a front, as a part of its rows, that make it larger
+SHIFTS = 5  # each a hundred times the one before
+BANDED_EXCESS = 100.0  # times as many operations as in the best order, on maps of thousands of nodes
+SYMMETRIC = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+
+
+class Factor:
+    """A positive semi-definite matrix, scaled to a unit diagonal, shifted a little and factorised."""
+
+    def __init__(self, matrix: scipy.sparse.csc_array, shift: float) -> None:
+        diagonal = matrix.diagonal()
+        self.scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        columns = np.repeat(self.scale, np.diff(matrix.indptr))
+        entries = matrix.data * self.scale[matrix.indices] * columns
+        scaled = scipy.sparse.csc_array((entries, matrix.indices, matrix.indptr), shape=matrix.shape)
+        scaled.setdiag(scaled.diagonal() + shift)
+        self.factor = scipy.sparse.linalg.splu(scaled, permc_spec="MMD_AT_PLUS_A", **SYMMETRIC)
+
+    def solve(self, columns: Floats) -> Floats:
+        """The solution for every column."""
+        return np.asarray(self.scale[:, None] * self.factor.solve(np.ascontiguousarray(self.scale[:, None] * columns)))
+
+
+@dataclass(frozen=True)
+class Elimination:
+    """In which order nodes are eliminated, and what the factor looks like (see ``kernels.cholesky``)."""
+
+    place: Ints  # (nodes,) of every node in the order
+    sizes: Floats  # (nodes,) blocks of every column of the factor
+    fronts: tuple[Ints, Ints, Ints, Ints]
+    second: Ints  # (edges,) the end that is eliminated later
+    edge_lists: tuple[Ints, Ints]  # of every end that is eliminated first
+    places: Ints  # (fronts + 1,) of their rows in the storage, in blocks
+
+    @classmethod
+    def of(cls, count: int, head: Ints, tail: Ints) -> Elimination:
+        """The order of least degrees that SuperLU finds."""
+        upper = scipy.sparse.csr_array((np.ones(len(head)), (head, tail)), shape=(count, count))
+        degrees = scipy.sparse.diags_array(1.0 + np.bincount(np.r_[head, tail], minlength=count))
+        pattern = (upper + upper.T + degrees).tocsc()
+        found = scipy.sparse.linalg.splu(pattern, permc_spec="MMD_AT_PLUS_A", **SYMMETRIC)
+        lower = scipy.sparse.tril(found.L, -1, format="csc")
+        lower.sort_indices()
+        starts, rows = lower.indptr.astype(np.int64), lower.indices.astype(np.int64)
+        fronts = kernels.find_fronts(starts, rows, SLACK)
+        own, below = np.diff(fronts[0]), np.diff(fronts[1])
+        places = np.concatenate([[0], np.cumsum(own * (own + below))]).astype(np.int64)
+        place = found.perm_c.astype(np.int64)
+        first, second = np.minimum(place[head], place[tail]), np.maximum(place[head], place[tail])
+        order = np.argsort(first, kind="stable")
+        lists = np.searchsorted(first[order], np.arange(count + 1)).astype(np.int64)
+        return cls(place, 1.0 + np.diff(starts), fronts, second, (lists, order), places)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphSystem:
+    """Systems over one graph, whose pattern is looked at once."""
+
+    count: int  # of nodes
+    width: int  # of blocks
+    head: Ints  # (edges,)
+    tail: Ints  # (edges,)
+
+    @cached_property
+    def elimination(self) -> Elimination:
+        """The order in which nodes are eliminated."""
+        return Elimination.of(self.count, self.head, self.tail)
+
+    @cached_property
+    def _banded_cost(self) -> float:
+        """Operations of a factorisation in reverse Cuthill–McKee order: quick to tell, and far too many."""
+        ends = (np.r_[self.head, self.tail], np.r_[self.tail, self.head])
+        pattern = scipy.sparse.csr_array((np.ones(len(ends[0])), ends), shape=(self.count, self.count))
+        place = np.empty(self.count, dtype=np.int64)
+        place[reverse_cuthill_mckee(pattern, symmetric_mode=True)] = np.arange(self.count)
+        bandwidth = np.zeros(self.count)
+        np.maximum.at(bandwidth, ends[0], place[ends[0]] - place[ends[1]])
+        return float(((1 + bandwidth) ** 2).sum()) * self.width**3
+
+    def costs_at_most(self, operations: float) -> bool:
+        """Whether a factorisation takes no more operations than these, about."""
+        if self._banded_cost > BANDED_EXCESS * operations:
+            return False
+        return float((self.elimination.sizes**2).sum()) * self.width**3 <= operations
+
+    def factorised(self, at_nodes: Floats, at_edges: Floats, shift: float, least: float = 0.0) -> Solver:
+        """The system with these blocks, (nodes, width, width) and symmetric ones (edges, width, width).
+
+        The diagonal is shifted by a part of itself, or of ``least`` times its mean where that is more; by a larger one
+        if the system is found not to be positive definite.
+        """
+        elimination = self.elimination
+        whole = kernels.add_to_ends(at_nodes, at_edges, self.head, self.tail)
+        ordered = np.empty_like(whole)
+        ordered[elimination.place] = whole
+        diagonal = np.einsum("nkk->nk", ordered)
+        lift = np.maximum(diagonal, least * diagonal.mean(axis=0))
+        lift[lift == 0.0] = 1.0
+        places = elimination.places * self.width**2
+        storage, before = np.empty(places[-1]), diagonal.copy()
+        for power in range(SHIFTS):
+            diagonal[:] = before + shift * 100.0**power * lift
+            parts = (elimination.second, elimination.fronts, elimination.edge_lists, places, storage)
+            if kernels.factorise(ordered, at_edges, *parts):
+                break
+        return Solver(self, at_nodes, at_edges, places, storage)
+
+
+@dataclass(frozen=True, eq=False)
+class Solver:
+    """A factorised system, and the system itself to check its solutions with."""
+
+    system: GraphSystem
+    at_nodes: Floats
+    at_edges: Floats
+    places: Ints
+    storage: Floats
+
+    def rough(self, rhs: Floats) -> Floats:
+        """The factor's solution, for rows (nodes, width)."""
+        elimination = self.system.elimination
+        ordered = np.empty_like(rhs)
+        ordered[elimination.place] = rhs
+        return kernels.solve_factored(ordered, elimination.fronts, self.places, self.storage)[elimination.place]
+
+    def apply(self, x: Floats) -> Floats:
+        """The system times x, by differences over edges: exact where large blocks meet small differences."""
+        system = self.system
+        change = kernels.difference(x, system.head, system.tail)
+        out = np.asarray(np.einsum("nij,nj->ni", self.at_nodes, x))
+        kernels.add_flows(out, np.einsum("eij,ej->ei", self.at_edges, change), system.head, system.tail)
+        return out
+
+    def solve(self, rhs: Floats, precision: float, most: int) -> Floats:
+        """Conjugate gradients with the factor as preconditioner: one or two steps unless the system is extreme."""
+        diagonal = np.einsum("nkk->nk", self.at_nodes)
+        inverse = 1.0 / np.where(diagonal > 0, diagonal, 1.0)
+        x, r, p, rz = np.zeros_like(rhs), rhs, rhs, 0.0
+        goal = precision**2 * float((inverse * rhs**2).sum())
+        for _ in range(most):
+            if not float((inverse * r**2).sum()) > goal:
+                break
+            z = self.rough(r)
+            rz, before = float((r * z).sum()), rz
+            p = z if before == 0.0 else z + (rz / before) * p
+            image = self.apply(p)
+            bend = float((p * image).sum())
+            if not bend > 0.0:
+                break
+            x, r = x + rz / bend * p, r - rz / bend * image
+        return x
+
+
+def system_of(site: Site, width: int) -> GraphSystem:
+    """The systems over the graph of a site that holds every node; looked at once."""
+    make = partial(GraphSystem, site.node_count, width, site.head, site.tail)
+    out: GraphSystem = site.kept(("linear systems", width), make)
+    return out
