@@ -292,11 +292,10 @@ class LocalWork(ParametricAlgorithm[S]):
         down ``losses``, by default those of all rows.
         """
         losses = site.local_losses(self.loss) if losses is None else losses
-        if add is None and at is None:
-            alone = self._walked(site, turn, start, safe, losses)
-            if alone is not None:
-                self.check_finite(site, alone, turn)
-                return alone
+        if add is None and at is None and self._walks_alone(losses):
+            w = self._walked(site, turn, start, losses)
+            self.check_finite(site, w, turn)
+            return w
         trained = losses.trained
         move = self._mover(start[:, :trained])
         w = start
@@ -311,12 +310,15 @@ class LocalWork(ParametricAlgorithm[S]):
         self.check_finite(site, w, turn)
         return w
 
-    def _walked(
-        self, site: Site, turn: Turn, start: Floats, safe: Floats | float, losses: LocalLosses
-    ) -> Floats | None:
-        """The same where nodes had better make their steps by themselves; else None."""
-        if not self._descends_plainly or self._given_step_size is None:
-            return None
+    def _walks_alone(self, losses: LocalLosses) -> bool:
+        """Whether nodes had better make all steps of a round by themselves, one node in a thread."""
+        plain = self._descends_plainly and self._given_step_size is not None
+        sizes = np.diff(losses.starts)
+        most = int(sizes.max(initial=0)) if self.batch is None else min(self.batch, int(sizes.max(initial=0)))
+        return plain and most > 0 and losses.walks_alone(most)
+
+    def _walked(self, site: Site, turn: Turn, start: Floats, losses: LocalLosses) -> Floats:
+        """Where plain descent leads every node by itself."""
         plan = self.plan(losses)
         drawn = plan.draw(turn.keys(site.nodes, "batch"), losses.starts)
         lengths = [float(self.rate(turn, k, 1.0)) for k in range(int(plan.steps.max(initial=0)))]

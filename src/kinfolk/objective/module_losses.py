@@ -145,12 +145,13 @@ class ModuleLosses(LocalLosses):
         """
         return self._slopes(w, "calm" if keys is None else "training", keys)
 
-    def walked(self, w: Floats, batches: Batches, lengths: Floats) -> Floats | None:
-        """Where steps of plain descent on F_i lead from w, every node in a thread, if that is quicker; else None."""
+    def walks_alone(self, rows: int) -> bool:
+        """Whether steps on so many rows are quicker node by node, in threads, than for all nodes at once."""
+        return self.scored.walks_in_threads(rows)
+
+    def walked(self, w: Floats, batches: Batches, lengths: Floats) -> Floats:
+        """Where steps of plain descent on F_i lead from w, every node in a thread."""
         plans = {node: batches.of_node(node) for node in np.flatnonzero(self.has_data).tolist()}
-        most = max((len(rows) for plan in plans.values() for rows in plan), default=0)
-        if not most or not self.scored.walks_in_threads(most):
-            return None
         ridge, tensor, nodes = self.ridge / np.maximum(self.share, 1.0), self.scored.flat.tensor, list(plans)
 
         def walk(k: int) -> Floats:

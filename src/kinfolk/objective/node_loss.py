@@ -195,9 +195,13 @@ class LocalLosses(ABC):
         """∇L_i(w_i) as a local step sees it; what a model draws is keyed by ``keys`` (nodes,), off without them."""
         return Slopes(self.gradient(w), w)
 
-    def walked(self, w: Floats, batches: Batches, lengths: Floats) -> Floats | None:
-        """Where steps of plain descent on F_i lead from w, if nodes had better make them by themselves; else None."""
-        return None
+    def walks_alone(self, rows: int) -> bool:
+        """Whether nodes had better make steps on so many rows by themselves (``walked``) than all nodes at once."""
+        return False
+
+    def walked(self, w: Floats, batches: Batches, lengths: Floats) -> Floats:
+        """Where steps of plain descent on F_i, of these lengths, lead every node from w."""
+        raise NotImplementedError("only losses that walk alone have steps of their own")
 
     def descent(self, w: Floats) -> Floats:
         """What vanishes at a minimiser of L_i: the gradient, unless L_i has kinks."""
