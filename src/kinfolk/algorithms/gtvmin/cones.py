@@ -118,7 +118,7 @@ class Boxes(Cone):
         return float((upper + (self.b + part * self.db) * (self.below + part * self.du)).sum())
 
     def move(self, part: float) -> None:
-        """All move; what is left to a border is kept by itself, since u cannot tell how near it is."""
+        """All move; the distance to a border is kept by itself, since u is too coarse to show how near it is."""
         self.u, self.a, self.b = self.u + part * self.du, self.a + part * self.da, self.b + part * self.db
         self.above, self.below = self.above - part * self.du, self.below + part * self.du
 
