@@ -88,8 +88,8 @@ def clustered_regression(
     truth = rng.choice(VALUES, (int(cluster.max()) + 1, features))[cluster]
     X = rng.normal(size=(len(cluster), samples, features))
     y = np.einsum("imd,id->im", X, truth) + noise * rng.normal(size=(len(cluster), samples))
-    heard = rng.permutation(len(cluster))[: math.ceil(share * len(cluster))]
-    return Synthetic(Network(graph, {int(k): (X[k], y[k]) for k in heard}), truth, cluster)
+    known = rng.permutation(len(cluster))[: math.ceil(share * len(cluster))]
+    return Synthetic(Network(graph, {int(k): (X[k], y[k]) for k in known}), truth, cluster)
 
 
 def block_regression(

@@ -37,7 +37,7 @@ BRANCH = "branch_"
 
 
 class Given(NamedTuple):
-    """What the layers of a network are told during a call."""
+    """What the layers of a network receive during a call."""
 
     weights: Any  # (rows, domains)
     adjacency: Any  # (domains, domains)

@@ -151,9 +151,9 @@ class FlatModule:
             where = self._slices[name]
             own = buffers[where.start - self.trained : where.stop - self.trained]
             parts[name] = own.detach().view(self.shapes[name]).clone()  # it may be renewed in place
-        said = self.call(parts, X, mode)
+        output = self.call(parts, X, mode)
         renewed = [parts[name].reshape(-1) for name in self.buffer_names]
-        return said, torch.cat(renewed) if renewed else buffers
+        return output, torch.cat(renewed) if renewed else buffers
 
     def arguments(self, X: Any) -> tuple[Any, ...]:
         """What the module is called with for rows X."""
@@ -209,7 +209,7 @@ class FlatModule:
         counted = [X.shape[1]]
         module = copied(self.template).eval()
         for part in module.modules():
-            part.register_forward_hook(lambda _, __, said: counted.append(_numbers_in(said)))
+            part.register_forward_hook(lambda _, __, output: counted.append(_numbers_in(output)))
         with torch.no_grad():
             module(*self.arguments(X))
         return max(1, int(sum(counted)) // len(X))
@@ -285,8 +285,8 @@ def _as_numbers(value: Any) -> Floats:
     return out
 
 
-def _numbers_in(said: Any) -> int:
-    return sum(each.numel() for each in _tensors_in(said))
+def _numbers_in(output: Any) -> int:
+    return sum(each.numel() for each in _tensors_in(output))
 
 
 def _tensors_in(value: Any) -> Iterator[Any]:

@@ -2,7 +2,7 @@
 
 The GTV term is λ Σ_edges A_ij φ(w_i − w_j), each edge once. Every function works on one row per edge.
 A coupling of your own is a frozen dataclass, a subclass of ``Coupling`` with three functions; whether they fit together
-is what ``kinfolk.testing.check_coupling`` finds out.
+is checked by ``kinfolk.testing.check_coupling``.
 """
 
 from __future__ import annotations
@@ -368,8 +368,8 @@ class QuadraticForm(Coupling):
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Along an eigenvector with eigenvalue q: v · weights q / (weights q + sigma)."""
         values, vectors = self.spectrum()
-        strength = weights[:, None] * values
-        return ((v @ vectors) * (strength / (strength + sigma[:, None]))) @ vectors.T
+        weighted = weights[:, None] * values
+        return ((v @ vectors) * (weighted / (weighted + sigma[:, None]))) @ vectors.T
 
     def slope(self, v: Floats) -> Floats:
         """∇φ(v) = Qv."""

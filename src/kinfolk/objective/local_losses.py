@@ -45,7 +45,7 @@ class BoxRows(NamedTuple):
 class LinearLosses(LocalLosses):
     """The local losses L_i of some nodes, for any twice differentiable scalar loss.
 
-    What is said "of every row" has the shape of the labels ``y``.
+    Values "of every row" have the shape of the labels ``y``.
     """
 
     loss: Loss

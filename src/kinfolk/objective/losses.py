@@ -1,6 +1,6 @@
 """Losses: a scalar function of prediction and label. The node's L_i follows from it (see ``local_losses``).
 
-A loss of your own is a frozen dataclass with the scalar functions below; ``kinfolk.testing.check_loss`` says
+A loss of your own is a frozen dataclass with the scalar functions below; ``kinfolk.testing.check_loss`` checks
 whether they fit together. ``Loss`` is for smooth losses, ``Kinked`` for those that are linear on either side of a kink.
 """
 
@@ -45,7 +45,7 @@ class Loss(NodeLoss):
 
     smooth: ClassVar[bool] = True  # whether ℓ has a slope everywhere
     most_curvature: ClassVar[float]  # an upper bound on ℓ''
-    labels: ClassVar[str] = "numbers"  # what y may be, in words
+    labels: ClassVar[str] = "numbers"  # what y may be, for messages
 
     @property
     def unpenalised(self) -> Self:
@@ -99,11 +99,11 @@ class Loss(NodeLoss):
         return np.asarray(z + w[:, -1] if self.intercept else z)
 
     def predict(self, z: Floats) -> Floats:
-        """What the model answers for the linear prediction z."""
+        """The prediction of the model, from the linear prediction z."""
         return z
 
     def error(self, z: Floats, y: Floats) -> Floats:
-        """The error that a user looks at: squared, unless the loss says otherwise."""
+        """The error that is reported to users: squared, unless a subclass defines another."""
         return (self.predict(z) - y) ** 2
 
     def width(self, feature_count: int) -> int:
@@ -350,7 +350,7 @@ class Kinked(Loss):
 
     With ``AbsoluteNorm`` or ``MaximumNorm`` the whole problem is piecewise linear. An interior-point method ends such
     runs where it can (one process, a graph that small cuts take apart); by rounds alone GTV minimisation may take tens
-    of thousands of them, and the certificate says how far it got.
+    of thousands of them, and the certificate bounds how far the answer is from the best one.
 
     >>> @dataclass(frozen=True)
     ... class Shortage(Kinked):

@@ -1,4 +1,4 @@
-"""The local losses of modules of torch, and the modules as models; ``TorchLoss`` says how they are scored."""
+"""The local losses of modules of torch, and the modules as models; ``TorchLoss`` defines how they are scored."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ class ModuleModels:
         return self.w[:, where].reshape(len(self.w), *shape)
 
     def outputs(self, X: Any, node: Any) -> Floats:
-        """What the module of its node says of every row, (rows, outputs); NaN where the node has no model."""
+        """The outputs of its node's module for every row, (rows, outputs); NaN where the node has no model."""
         X, node = np.asarray(X, dtype=np.float64), np.asarray(node, dtype=np.int64)
         order = np.argsort(node, kind="stable")
         nodes, sizes = np.unique(node, return_counts=True)
@@ -328,15 +328,15 @@ class ModuleModels:
         with layer("flat", "TorchLoss").torch.no_grad():
             for stack in scored.stacks(starts, "evaluation"):
                 w, rows = self.flat.tensor(self.w[nodes[stack.nodes]]), self.flat.tensor(X[order[stack.rows]])
-                said = _numbers(scored.outputs(w, rows))
-                parts.append((order[stack.rows[stack.counted]], said.reshape(*stack.rows.shape, -1)[stack.counted]))
+                outputs = _numbers(scored.outputs(w, rows))
+                parts.append((order[stack.rows[stack.counted]], outputs.reshape(*stack.rows.shape, -1)[stack.counted]))
         out = np.empty((len(X), parts[0][1].shape[-1] if parts else 1))
-        for rows, said in parts:
-            out[rows] = said
+        for rows, outputs in parts:
+            out[rows] = outputs
         return out
 
     def predict(self, X: Any, node: Any) -> Floats:
-        """What the model of its node answers to every row: (rows,), or (rows, outputs); NaN without a model."""
+        """The prediction of its node's model for every row: (rows,), or (rows, outputs); NaN without a model."""
         return self.loss.row_loss.answers(self.outputs(X, node))
 
     def predict_proba(self, X: Any, node: Any) -> Floats:
