@@ -190,7 +190,7 @@ class LinearLosses(LocalLosses):
         return self.scale * self.loss.typical_curvature(self.y)
 
     def elasticity(self, w: Floats, dual: Floats) -> Floats:
-        """How the dual variables of every row answer to a change of its prediction at w; never quite zero."""
+        """How the dual variables of every row respond to a change of its prediction at w; never quite zero."""
         return np.maximum(self.scale * self.loss.curvature(self.predict(w), self.y), 1e-6 * self.typical_curvature)
 
     @cached_property

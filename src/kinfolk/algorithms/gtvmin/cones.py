@@ -71,11 +71,11 @@ class Boxes(Cone):
 
     def __init__(self, v: Floats, low: Floats, high: Floats, give: Floats, mu: float) -> None:
         self.give = give
-        middle, reach = (high + low) / 2, (high - low) / 2
+        middle, radius = (high + low) / 2, (high - low) / 2
         away = v - give * middle
-        part = away * reach / (mu + np.hypot(mu, away * reach))
-        self.u = middle + reach * part
-        self.above, self.below = reach * np.maximum(1 - part, NEAREST), reach * np.maximum(1 + part, NEAREST)
+        part = away * radius / (mu + np.hypot(mu, away * radius))
+        self.u = middle + radius * part
+        self.above, self.below = radius * np.maximum(1 - part, NEAREST), radius * np.maximum(1 + part, NEAREST)
         self.a, self.b = mu / self.above, mu / self.below
 
     @property
