@@ -3,8 +3,8 @@
     python benchmarks/fedcg.py
 
 A network of two convolutions and two dense layers, in 32 bits, 100 images of 28 × 28 pixels a client, one pass. FedAvg
-of kinfolk, computed as it decides by itself, all clients at once, and client by client in threads, against a loop over
-clients, each with a module and an optimiser of torch, with one thread and with all: the better one counts. Then FedCG
+of kinfolk, computed as it decides by itself, all clients at once, and client by client, against a loop over clients, each
+with a module and an optimiser of torch, with one thread and with all: the better one counts. Then FedCG
 with four branches, and 4 clients present of 60 and of 600. Medians of several repetitions, one program after the other.
 """
 
@@ -133,7 +133,7 @@ def main() -> None:
     """Print two tables."""
     threads, console = torch.get_num_threads(), Console(width=80)
     table = Table(title=f"FedAvg on images, ms a round; {threads} threads, torch {torch.__version__}")
-    for column in ("clients × batch", "loop", "kinfolk", "at once", "in threads", "times as fast"):
+    for column in ("clients × batch", "loop", "kinfolk", "at once", "one by one", "times as fast"):
         table.add_column(column, justify="right")
     for clients, batch in CASES:
         table.add_row(*compare(clients, batch, threads))

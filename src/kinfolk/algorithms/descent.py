@@ -32,7 +32,7 @@ SHARPNESS = 1e12  # σ at which the prox of the conjugate at σv is a subgradien
 
 @dataclass(frozen=True)
 class Descent(ParametricAlgorithm[S]):
-    """Tailored models by steps down the slope of the GTV objective. Neighbours hear w, and nothing else.
+    """Tailored models by steps down the slope of the GTV objective. Neighbours receive w, and nothing else.
 
     The residual is the size of the slope against that of the losses at the start; where φ is a norm it does not vanish,
     and the number of rounds decides.
@@ -47,7 +47,7 @@ class Descent(ParametricAlgorithm[S]):
         return Sends(neighbours={"w": Sent("parameters", (self.width(problem),))})
 
     def origin(self, site: Site) -> Floats:
-        """Where the loss says that every node begins."""
+        """The initial parameters of the loss, at every node."""
         return site.local_losses(self.loss).start
 
     def slope(self, site: Site, w: Floats, heard: Floats) -> Floats:

@@ -106,7 +106,7 @@ class DFL(LocalWork[State]):
         return Sends(neighbours={"w": w, "tracker": Sent("mean gradient", w.shape)} if self.tracking else {"w": w})
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start where the loss says."""
+        """Start from the initial parameters of the loss."""
         start = site.local_losses(self.loss).start
         return self.resume(site, State(start, start, start, np.zeros(site.node_count)), turn)
 

@@ -81,7 +81,7 @@ class FedAvg(ModelsOrGradients[State, Memory]):
         return Sends(coordinator=self.work_sent(problem))
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start where the loss says."""
+        """Start from the initial parameters of the loss."""
         return self.resume(site, State(site.local_losses(self.loss).start), turn)
 
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:

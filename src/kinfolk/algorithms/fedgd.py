@@ -1,15 +1,16 @@
 """FedGD: plain gradient descent on the GTV objective, the simplest thing that could work.
 
 SarcheshmehPour, Tian, Zhang, Jung: Clustered Federated Learning via Generalized Total Variation Minimization
-(2023), eq (16), of which section IV says that subgradient methods solve it, but slowly.
+(2023), eq (16), which subgradient methods solve, but slowly (section IV).
 
     min_w  Σ_i L_i(w_i) + λ Σ_edges A_ij φ(w_i − w_j)                 each edge once; L_i as the loss states it
 
     s_i <- ∇L_i(w_i) + (Dᵀg)_i,    g_e a subgradient of λ A_e φ at (Dw)_e                                     (1)
     w_i <- w_i − t_i / c_k s_i,    t_i = 1 / (smoothness of L_i + 2λ Σ_j A_ij)                                (2)
 
-Neighbours hear w, and nothing else; no coordinator is needed. In round k, c_k = 1 where φ is smooth (then t_i is safe
-for φ = ½‖·‖²), and c_k = √(1 + k/1000) where it is a norm: subgradients do not fade near the solution, so steps must.
+Neighbours receive w, and nothing else; no coordinator is needed. In round k, c_k = 1 where φ is smooth (then t_i is
+safe for φ = ½‖·‖²), and c_k = √(1 + k/1000) where it is a norm: subgradients do not fade near the solution, so steps
+must.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class FedGD(Descent[State]):
         check_step_size(self, self.step_size)
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start where the loss says."""
+        """Start from the initial parameters of the loss."""
         w = self.origin(site)
         return State(w), Outbox({"w": w})
 

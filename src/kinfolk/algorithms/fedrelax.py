@@ -10,7 +10,7 @@ Algorithms 1 and 2; in an earlier form in 2023.
 
 D = L is the squared error, or the cross-entropy for classes, unless another discrepancy is given. (1) is a fit to
 weighted rows: own rows count 1 each, a point of P_j with the label that j gave it counts λ A_ij m_i / m'. So any model
-that can weigh its rows will do, and neighbours hear predictions, never parameters or data. With one common set of
+that can weigh its rows will do, and neighbours receive predictions, never parameters or data. With one common set of
 points the labels of a point may be merged into their weighted mean, where the model declares that this changes nothing.
 
 The method finds a fixed point of (1), which is not the minimiser of the sum: each node moves its own model only. With
@@ -219,7 +219,7 @@ class FedRelax(Algorithm[State]):
         for kind, nodes in _by_kind(kinds, learners):
             models = _objects(kind.fit_nodes(sets(nodes)))
             learnt = np.array([model is not None for model in models])
-            taught = nodes[learnt]  # who hears nothing and has no data keeps what it knew
+            taught = nodes[learnt]  # a node without data that receives nothing keeps its model
             fitted[taught] = models[learnt]
             predicted[taught] = self._label(site, kind, fitted, taught)
             moved[taught] = _mean_per_node((predicted[taught] - state.predicted[taught]) ** 2)

@@ -16,7 +16,7 @@ and node i takes local steps from c_{k_i} (Algorithm 3, line 3), or from its own
 
 From equal starts all nodes belong to one centre, so nodes first learn alone for ``warm_up`` rounds, and the best of
 several runs of E and M steps over their models (k-means, where dist = ‖·‖²) gives the first centres. With K = 1 there
-is nothing to tell apart: no warm-up, and with λ = 0 this is FedAvg.
+is nothing to distinguish: no warm-up, and with λ = 0 this is FedAvg.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class FeSEM(Averaging[State, Memory]):
     Parameters
     ----------
     model_count : int
-        K, which the method has to be told.
+        K, the number of centres, which has to be given.
     lam : float
         λ, how strongly a node is held near its centre.
     distance : Distance

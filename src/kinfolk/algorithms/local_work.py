@@ -311,7 +311,7 @@ class LocalWork(ParametricAlgorithm[S]):
         return w
 
     def _walks_alone(self, losses: LocalLosses) -> bool:
-        """Whether nodes had better make all steps of a round by themselves, one node in a thread."""
+        """Whether nodes had better make all steps of a round by themselves, one after another."""
         plain = self._descends_plainly and self._given_step_size is not None
         sizes = np.diff(losses.starts)
         most = int(sizes.max(initial=0)) if self.batch is None else min(self.batch, int(sizes.max(initial=0)))

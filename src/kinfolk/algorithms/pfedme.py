@@ -9,7 +9,7 @@ In a round every node present starts from the common w_i = w, and R times
     θ_i <- argmin_θ L_i(θ) + (λ / 2) ‖θ − w_i‖²,     or near it where the loss has no exact prox               (1)
     w_i <- w_i − t λ (w_i − θ_i)                     a gradient step for F_i                                   (2)
 
-    the coordinator:  w <- (1 − β) w + β · mean of w_i, over those with data who spoke                         (3)
+    the coordinator:  w <- (1 − β) w + β · mean of w_i, over those with data that sent one                     (3)
 
 A node keeps θ_i. For convex L_i, F_i is λ-smooth, so t = 1/λ is safe: then (2) reads w_i <- θ_i. With R = 1 and all
 present (3) settles where Σ F_i is smallest, which is GTV minimisation with φ = ½‖·‖² and the same λ on a star whose
@@ -36,7 +36,7 @@ from kinfolk.typing import Floats
 
 
 class State(NamedTuple):
-    """A node's own model, and the common one as it was last heard."""
+    """A node's own model, and the common one as last received."""
 
     w: PerNode  # (nodes, parameters) θ_i
     common: PerNode  # (nodes, parameters)
@@ -87,7 +87,7 @@ class PFedMe(ParametricAlgorithm[State], Coordinated[State, Memory]):
         return Sends(coordinator={"w": w, "share": Sent("whether it has rows")})
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start where the loss says."""
+        """Start from the initial parameters of the loss."""
         start = site.local_losses(self.loss).start
         return self.resume(site, State(start, start.copy(), np.zeros(site.node_count, dtype=bool)), turn)
 
@@ -112,7 +112,7 @@ class PFedMe(ParametricAlgorithm[State], Coordinated[State, Memory]):
         return Memory(self.loss.start(problem.feature_count) if before is None else before.w, np.inf)
 
     def combine(self, memory: Memory, outbox: Arrays, turn: Turn) -> tuple[Memory, Reply]:
-        """Mix what was said into the common model (3); nodes without data do not count."""
+        """Mix the models received into the common one (3); nodes without data do not count."""
         if "w" in outbox and outbox["share"].sum() > 0:
             mean = (outbox["share"][:, None] * outbox["w"]).sum(axis=0) / outbox["share"].sum()
             w = (1.0 - self.mixing) * memory.w + self.mixing * mean  # (3)
@@ -127,7 +127,7 @@ class PFedMe(ParametricAlgorithm[State], Coordinated[State, Memory]):
         return models
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
-        """L_i(θ_i), the distance to the common model last heard, and how far that has moved since."""
+        """L_i(θ_i), the distance to the common model last received, and how far that has moved since."""
         one = np.ones(site.node_count)
         return {
             "loss": site.local_losses(self.loss).value(state.w),

@@ -100,7 +100,7 @@ def resume(
 
 
 def _again(stored: Stored, name: str, given: Any) -> Any:
-    """What was given, or what the checkpoint says if that is made of names and numbers."""
+    """What was given, or the value in the checkpoint if that is made of names and numbers."""
     if not _is_same(given):
         return given
     spec = stored.specs.get(name)

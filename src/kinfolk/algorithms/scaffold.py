@@ -85,7 +85,7 @@ class SCAFFOLD(Averaging[State, Memory]):
         return Sends(coordinator={name: sent[name] for name in ("moved", "control", "share", "curvature")})
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start where the loss says."""
+        """Start from the initial parameters of the loss."""
         start = site.local_losses(self.loss).start
         return self.resume(site, State(start, start), turn)
 

@@ -8,8 +8,8 @@ SarcheshmehPour, Tian, Zhang, Jung: Clustered Federated Learning via Generalized
     s_i <- ∇L_i(w_i) + (Dᵀg)_i,    g_e a subgradient of λ A_e φ at (Dw)_e                                     (1)
     w_i <- one step of the optimiser from w_i down s_i, which also renews what it remembers of node i         (2)
 
-Neighbours hear w, and nothing else; no coordinator is needed. Adam (Kingma, Ba 2015) remembers m_i and v_i, and in the
-k-th step of node i, with everything by element, (2) is
+Neighbours receive w, and nothing else; no coordinator is needed. Adam (Kingma, Ba 2015) remembers m_i and v_i, and in
+the k-th step of node i, with everything by element, (2) is
 
     m_i <- β₁ m_i + (1 − β₁) s_i        v_i <- β₂ v_i + (1 − β₂) s_i²
     w_i <- w_i − t (m_i / (1 − β₁ᵏ)) / (√(v_i / (1 − β₂ᵏ)) + ε)
@@ -86,7 +86,7 @@ class TorchDescent(Descent[State]):
         self._stepper.check(self.optimiser if isinstance(self.optimiser, str) else repr(self.optimiser))
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start where the loss says, with nothing to remember."""
+        """Start from the initial parameters of the loss, with nothing to remember."""
         state = State(*self._stepper.first(self.origin(site)))
         return state, Outbox({"w": state.w})
 

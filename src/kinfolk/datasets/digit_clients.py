@@ -1,7 +1,7 @@
 """Handwritten digits of many clients in several domains, for experiments in which the true domains are known.
 
 MNIST with its writers (QMNIST, Yadav and Bottou 2019): 539 writers of training images train, 297 other writers of test
-images are held out. A domain is a transform of the image, which all images of a writer share unless the docstring says
+images are held out. A domain is a transform of the image, which all images of a writer share unless a docstring states
 otherwise, or the source of the image. The files are looked for in the folder of ``looking_in`` or of the environment
 variable KINFOLK_DATA: ``mnist.npz``, ``writers.npz`` and, for ``digit_sources``, ``usps.npz``, ``semeion.npz`` and
 ``mnist_m_test_gray.npz``, there or in its subfolders ``mnist``, ``mnist_writers`` and ``digit_domains``.

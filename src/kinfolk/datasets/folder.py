@@ -21,7 +21,7 @@ _NAMED: ContextVar[Path | None] = ContextVar("folder of data sets", default=None
 
 @contextmanager
 def looking_in(folder: str | Path | None) -> Iterator[None]:
-    """Loaders that are told no folder look in this one meanwhile, whatever the environment says; None: as before.
+    """Loaders that are given no folder look in this one meanwhile, whatever the environment has; None: as before.
 
     >>> with looking_in("here"):
     ...     print(data_folder())

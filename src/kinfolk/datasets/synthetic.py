@@ -72,9 +72,25 @@ def clustered_regression(
 
     Parameters
     ----------
-    graph, cluster : who is joined with whom, and the cluster of every node, numbered from 0.
-    features, samples : d, and m_i of a node that has data.
-    noise, share : σ and ρ.
+    graph : Graph
+        Which nodes are joined.
+    cluster : array of int, shape (nodes,)
+        The cluster of every node, numbered from 0.
+    features : int
+        d.
+    samples : int
+        m_i of a node that has data.
+    noise : float
+        σ, the standard deviation of the noise.
+    share : float
+        ρ, the share of nodes that have data; in (0, 1].
+    seed : int
+        Of the draw.
+
+    Returns
+    -------
+    Synthetic
+        The network, the true parameters and the clusters.
 
     >>> from kinfolk import graphs
     >>> clustered_regression(graphs.chain(4), np.array([0, 0, 1, 1]), features=2, share=0.5).network
@@ -88,8 +104,8 @@ def clustered_regression(
     truth = rng.choice(VALUES, (int(cluster.max()) + 1, features))[cluster]
     X = rng.normal(size=(len(cluster), samples, features))
     y = np.einsum("imd,id->im", X, truth) + noise * rng.normal(size=(len(cluster), samples))
-    heard = rng.permutation(len(cluster))[: math.ceil(share * len(cluster))]
-    return Synthetic(Network(graph, {int(k): (X[k], y[k]) for k in heard}), truth, cluster)
+    known = rng.permutation(len(cluster))[: math.ceil(share * len(cluster))]
+    return Synthetic(Network(graph, {int(k): (X[k], y[k]) for k in known}), truth, cluster)
 
 
 def block_regression(
@@ -148,11 +164,29 @@ def mixture_regression(
 
     Parameters
     ----------
-    sources : K.
-    features, samples, test_samples : d, m_i, and the size of a node's test data; 0 for none.
-    public_points, public_per_node : public points from N(0, I), 0 for none; a set per node as in the paper, or one
-        common set.
-    noise : σ.
+    node_count : int
+        Number of nodes.
+    sources : int
+        K.
+    features : int
+        d.
+    samples : int
+        m_i.
+    test_samples : int
+        The size of a node's test data; 0 for none.
+    public_points : int
+        Number of public points in a set, drawn from N(0, I); 0 for none.
+    public_per_node : bool
+        Whether every node has its own set of them, as in the paper, or all have a common one.
+    noise : float
+        σ, the standard deviation of the noise.
+    seed : int
+        Of the draw.
+
+    Returns
+    -------
+    Mixture
+        The network, the linear models and how nodes mix them.
 
     >>> drawn = mixture_regression(4, features=2)
     >>> drawn.network

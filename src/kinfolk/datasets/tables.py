@@ -95,10 +95,10 @@ def _homes(folder: str | Path | None) -> NamedTable:
     """17 homes in California, one year: electricity of the next hour, from the last day and the weather (CityLearn)."""
     with np.load(find_file("building_electricity", "citylearn2022.npz", folder), allow_pickle=False) as raw:
         load, weather, calendar = raw["load_kwh"].astype(float), raw["weather"].astype(float), raw["calendar"]
-        words = [*map(str, raw["weather_columns"])], [*map(str, raw["calendar_columns"])]
+        names = [*map(str, raw["weather_columns"])], [*map(str, raw["calendar_columns"])]
     now, homes = np.arange(24, load.shape[1]), len(load)
-    columns = {word: np.tile(weather[now, k], homes) for k, word in enumerate(words[0])}
-    columns |= {word: np.tile(calendar[now, k], homes) for k, word in enumerate(words[1])}
+    columns = {name: np.tile(weather[now, k], homes) for k, name in enumerate(names[0])}
+    columns |= {name: np.tile(calendar[now, k], homes) for k, name in enumerate(names[1])}
     frame = pandas.DataFrame({
         "home": np.repeat([f"home {k + 1:02d}" for k in range(homes)], len(now)),
         "hours": np.tile(now, homes),
@@ -107,7 +107,7 @@ def _homes(folder: str | Path | None) -> NamedTable:
         **columns,
         "kwh": load[:, now].ravel(),
     })  # fmt: skip
-    features = ",".join(["kwh_last_hour", "kwh_yesterday", *words[0], "hour", "day_type"])
+    features = ",".join(["kwh_last_hour", "kwh_yesterday", *names[0], "hour", "day_type"])
     options = {
         "node": "home",
         "target": "kwh",

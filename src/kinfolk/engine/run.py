@@ -43,12 +43,33 @@ class Run:
     """A finished run, as ``fit`` returns it: the models of all nodes, how it went, and how good the answer is.
 
     A run over a ``Problem`` has no models, no state and no certificate here: they stay with the rows, at the sites.
+
+    Attributes
+    ----------
+    problem : Problem
+        What was learnt from: a ``Network``, or a ``Problem`` whose rows are at the sites.
+    algorithm : Algorithm
+        How it was learnt, with its parameters.
+    history : pandas.DataFrame
+        One row per measured round, with the round as index.
+    stopped : str
+        Why the run stopped.
+    rounds : int
+        The number of the last round; a run that goes on from another counts from there.
+    seed : int
+        The seed of ``fit``.
+
+    >>> from kinfolk import GTVMin, Network, fit, graphs
+    >>> network = Network(graphs.chain(2), [([[1.0]], [0.0]), ([[1.0]], [1.0])])
+    >>> run = fit(network, GTVMin(lam=0.5))
+    >>> run.predict([[2.0], [2.0]], node=[0, 1]).round(3).tolist()
+    [0.5, 1.5]
     """
 
     problem: Problem
     algorithm: Any  # an Algorithm; its parameters are the user's business
-    history: pandas.DataFrame  # one row per measured round
-    stopped: str  # why it stopped
+    history: pandas.DataFrame
+    stopped: str
     rounds: int
     seed: int = 0
     position: Position = field(repr=False, kw_only=True)

@@ -4,8 +4,8 @@ Section IV-A (figures 1 and 2: clusters), IV-B (figures 3 and 4: mixtures) and V
 The paper's α is λ here. 150 nodes with 10 samples each, 100 public points from N(0, I) at every node. The error of
 parameters is (18), divided by the number of features; that of predictions is the mean square on 100 validation samples.
 
-What the paper does not say, and what is taken here: α for figure 2 and the left and right part of figure 4 is 0.001,
-and 0.1 where the middle part of figure 4 says "strong"; the noise of figure 4 is that of figure 3, σ = 0, 1, 5;
+What the paper leaves open, and what is taken here: α for figure 2 and the left and right part of figure 4 is 0.001,
+and 0.1 where the middle part of figure 4 reads "strong"; the noise of figure 4 is that of figure 3, σ = 0, 1, 5;
 Algorithm 3 rounds m_i ρ by largest remainders. The paper takes one step of RMSprop per round, 500 of them, which for
 α = 0 and many features has not converged: nodes alone are shown so, and exactly (the minimiser of least norm).
 """
@@ -270,11 +270,11 @@ def _fig1c_runs(problem: Synthetic, seed: int) -> Iterator[tuple[str, Run]]:
     for lam, method, run in _linear_runs(network, LAMS, seed):
         yield (f"FedRelax, {_method_name(lam, method)}" if lam else _method_name(lam, method)), run
     averaging: dict[str, Any] = {"average": "gradients", "step_size": 0.01}
-    told: dict[str, Any] = {"rounds": PAPER_ROUNDS, "stop": None, "measure_every": PAPER_ROUNDS, "seed": seed}
+    options: dict[str, Any] = {"rounds": PAPER_ROUNDS, "stop": None, "measure_every": PAPER_ROUNDS, "seed": seed}
     for name, count, starts in (("K = 5", 5, 1), ("K = 5, best of ten starts", 5, 10), ("K = 2", 2, 1)):
         rival = IFCA(model_count=count, initial=Uniform(-limit, limit), starts=starts, **averaging)
-        yield f"IFCA, {name}", fit(network, rival, **told)
-    yield "FedAvg", fit(network, FedAvg(**averaging), **told)
+        yield f"IFCA, {name}", fit(network, rival, **options)
+    yield "FedAvg", fit(network, FedAvg(**averaging), **options)
     yield "Oracle (clusters known)", fit(network, Pooled(clusters=tuple(problem.cluster.tolist())), rounds=10)
 
 
@@ -288,10 +288,12 @@ def _fig1c_claims(mse: Any) -> list[Claim]:
         better(ours, ALONE, "FedRelax is better than nodes alone, least norm"),
         better(oracle, ours, "FedRelax does not reach the oracle"),
         Claim(
-            "IFCA told K = 5 is on a par with the oracle", bool(mse["IFCA, K = 5"] < 0.01), f"{mse['IFCA, K = 5']:.2g}"
+            "IFCA given K = 5 is on a par with the oracle", bool(mse["IFCA, K = 5"] < 0.01), f"{mse['IFCA, K = 5']:.2g}"
         ),
-        better("IFCA, K = 5, best of ten starts", ours, "IFCA told K = 5, best of ten starts, is better than FedRelax"),
-        better(ours, "IFCA, K = 2", "FedRelax is better than IFCA told K = 2"),
+        better(
+            "IFCA, K = 5, best of ten starts", ours, "IFCA given K = 5, best of ten starts, is better than FedRelax"
+        ),
+        better(ours, "IFCA, K = 2", "FedRelax is better than IFCA given K = 2"),
         better(ours, "FedAvg", "FedRelax is better than FedAvg"),
         better("FedAvg", f"alone, {STEPS}", "FedAvg is better than nodes alone, 500 steps"),
         better("FedAvg", ALONE, "FedAvg is better than nodes alone, least norm"),

@@ -3,7 +3,7 @@
 Five nodes share true weights w̄; node k draws inputs evenly from an interval of its own, and its labels are f_k(w̄'x)
 with a function of its own. A network with three layers learns all of them at once, so no model fits everybody.
 
-What the chapter does not say, and what is taken here: 8 inputs, w̄ ~ N(0, I), 100 rows of a node to learn from and 100
+What the chapter leaves open, and what is taken here: 8 inputs, w̄ ~ N(0, I), 100 rows of a node to learn from and 100
 to test on, all of them standardised with one mean and one scale (the model is for all nodes), a network 8-16-16-1 with
 tanh and a linear output, a path of five nodes, Metropolis–Hastings weights, τ = 10, and 2,000 steps on full batches.
 Its steps 15/√t diverge; .15/√(t + 1) are taken. An error is that of every node's model on the test rows of all nodes.

@@ -1,6 +1,6 @@
 """Lu, Xing, Yu: Graph-Aware Federated Learning, section 10.5.1 (figure 10.3), and the question whether φ is worth it.
 
-What the chapter does not say of figure 10.3, and what is taken here: sigmoid after the first two layers, a linear
+What the chapter leaves open in figure 10.3, and what is taken here: sigmoid after the first two layers, a linear
 output, no biases (so that 512 parameters are left), steps of size .15 on full batches, τ = 5, 400 rounds, λ = .06 (.03
 in the chapter's scaling), κ = 1e-4. The model of DFL-GT is the mean over nodes, as nobody has it otherwise. On the
 homologous graph every method learns anew from the rows of its nodes; only φ is carried over. Learnt φ: a number per

@@ -107,7 +107,7 @@ class Corpus(NamedTuple):
 
 
 def read_corpus(setting: Setting) -> Corpus:
-    """The reviews, the words that are told apart, and which domains are similar."""
+    """The reviews, the vocabulary, and which domains are similar."""
     frame = load_reviews()
     counts, repeated = _counts(frame), int(frame["repeated"].sum())
     frame = frame[~frame["repeated"]]

@@ -6,8 +6,8 @@ predicting 0.
 
 *Table 10.1*: the weights of a node are drawn from a mixture of three Gaussians in 64 dimensions (centres within ±½,
 standard deviation ½), reshaped to 8 × 8; nodes are joined with the 4 whose weights are nearest, edges without weights;
-y = xW, x uniform in ±60, inputs and outputs divided by 60. The chapter says that outputs follow (10.13), so truths are
-also smoothed by L, with 10 rows instead of 100: there learning alone is not enough.
+y = xW, x uniform in ±60, inputs and outputs divided by 60. According to the chapter outputs follow (10.13), so
+truths are also smoothed by L, with 10 rows instead of 100: there learning alone is not enough.
 
 *Kin* and *reflected*: nodes have places, functions change smoothly from place to place, and nodes are joined with
 the 4 nearest. In a reflected network nodes have one of two colours and are joined with the nearest of the other

@@ -3,7 +3,7 @@
 Section VI-A (Table I, figure 2) and VI-B (figures 3 and 4). The error is the MSE (41), not divided by the number of
 features. Every run of ``GTVMin`` goes on until the optimality conditions hold, or for the paper's number of rounds.
 
-What the paper does not say, and what is taken here: the summed loss and φ = ‖·‖₁ give the figure of Table I (the
+What the paper leaves open, and what is taken here: the summed loss and φ = ‖·‖₁ give the figure of Table I (the
 averaged loss with φ = ‖·‖₂ is a row of its own); figure 2 divides 200 nodes; the chains have 2 × 50 nodes, data as in
 Table I, the averaged loss (40) and φ = ‖·‖₁. The star graph is two stars whose centres are joined.
 """
@@ -62,8 +62,8 @@ def table1(seeds: int = 5, quick: bool = False) -> Outcome:
     return Outcome(
         "gtv-table1",
         "Table I: MSE (41) of the estimated parameters",
-        "IFCA (told K = 2, one start) averages gradients with step 0.3; entries start at one of the two numbers. "
-        "FedAvgC and the oracle are told the clusters. FedGD and Adam (a row only with torch installed) go down "
+        "IFCA (given K = 2, one start) averages gradients with step 0.3; entries start at one of the two numbers. "
+        "FedAvgC and the oracle are given the clusters. FedGD and Adam (a row only with torch installed) go down "
         "subgradients of the first row's objective; the paper has neither.",
         frame,
         table,
@@ -177,7 +177,7 @@ def fig2(seeds: int = 5, quick: bool = False) -> Outcome:
     return Outcome(
         "gtv-fig2",
         "Figure 2: median MSE (41) by number of clusters",
-        f"{node_count} nodes, p_in = 0.5, p_out = 0.01, λ = 0.01, summed loss, φ = ‖·‖₁. IFCA is told the number of "
+        f"{node_count} nodes, p_in = 0.5, p_out = 0.01, λ = 0.01, summed loss, φ = ‖·‖₁. IFCA is given the number of "
         "clusters, FedAvgC the clusters. The paper prints no numbers.",
         frame,
         medians.reset_index(),
@@ -209,7 +209,7 @@ def _fig2_claims(medians: Any) -> list[Claim]:
         everywhere("GTVMin", "IFCA, start {0, 1}", "Algorithm 1 is better than IFCA started in {0, 1}"),
         everywhere("GTVMin", "IFCA, start {0, ½}", "Algorithm 1 is better than IFCA started in {0, ½}"),
         everywhere("GTVMin", "IFCA, best of 10 {0, ½}", "Algorithm 1 is better than the best of ten such starts"),
-        everywhere("FedAvgC", "GTVMin", "FedAvgC, told the clusters, is the benchmark: Algorithm 1 stays above it"),
+        everywhere("FedAvgC", "GTVMin", "FedAvgC, given the clusters, is the benchmark: Algorithm 1 stays above it"),
     ]
 
 

@@ -4,14 +4,14 @@ Section VI-C, figures 5 to 7: handwritten digits. Every node of a cluster has 50
 (Table II), 400 to learn from and 100 to be judged by, and a network of two dense layers without biases (42). Each node
 is joined with the 4 nearest by the Kullback–Leibler divergence after t-SNE, A = exp(−dist). 50 rounds, λ = 1.
 
-What the paper does not say, and what is taken here: 100 hidden units, all nodes starting from the same parameters; ten
+What the paper leaves open, and what is taken here: 100 hidden units, all nodes starting from the same parameters; ten
 outputs, one per digit, scored by the cross-entropy of the soft-max (the paper's formula adds the terms of the classes
 that an image does not show); φ = ‖·‖₂; no image at two nodes; t-SNE lays out 100 images of every node, all nodes
 together. A local update (2) is five steps of gradient descent, as are those of FedAvg, IFCA and pFedMe, with step 0.1;
-Adam takes its steps on (16) itself, one a round, and beside it five, each with new words from the neighbours. IFCA is
-told the number of clusters, and each of its models draws its own start. The steps are the paper's (τ_i = 1 / degree_i,
-σ_e = ½): those that balance themselves judge by the curvature at the start, which says little of a network, and come
-out so long that neighbours are hardly felt.
+Adam takes its steps on (16) itself, one a round, and beside it five, each with new messages from the neighbours. IFCA
+is given the number of clusters, and each of its models draws its own start. The steps are the paper's (τ_i = 1 /
+degree_i, σ_e = ½): those that balance themselves judge by the curvature at the start, which reveals little of a
+network, and come out so long that neighbours are hardly felt.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kinfolk.typing import Ints
 LAM, LAMS = 1.0, (0.0, 0.1, 1.0, 10.0)
 ADAM_STEP_SIZE, PFEDME_LAM, STARTS = 0.01, 1.0, 3
 SHOWN, GOAL = (1, 2, 5, 10, 20, 50), 0.95
-OURS, ALONE, ORACLE, FOR_ALL = "GTVMin", "alone", "FedAvgC, told the clusters", "FedAvg, one for all"
+OURS, ALONE, ORACLE, FOR_ALL = "GTVMin", "alone", "FedAvgC, given the clusters", "FedAvg, one for all"
 
 Record = dict[str, Any]
 
@@ -48,7 +48,7 @@ class Rival(NamedTuple):
     name: str
     algorithm: Any
     stride: int = 1  # so many of its rounds count as one
-    delay: int = 0  # rounds until nodes hear what they have learnt: 1 where a coordinator averages
+    delay: int = 0  # rounds until nodes receive what was learnt: 1 where a coordinator averages
 
 
 def _by_lam(problem: Problem) -> Iterator[Rival]:

@@ -16,7 +16,7 @@ from kinfolk.checks import InputError
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, whether it holds here, and the numbers that say so."""
+    """A sentence of the paper, whether it holds here, and the numbers that show it."""
 
     text: str
     holds: bool

@@ -12,7 +12,7 @@ from kinfolk.checks import InputError
 
 
 def layer(name: str, owner: str) -> Any:
-    """A file of this room, or a sentence that says how to install torch.
+    """A file of this room, or an error that explains how to install torch.
 
     >>> layer("flat", "TorchLoss").FlatModule.__name__
     'FlatModule'

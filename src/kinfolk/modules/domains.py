@@ -10,7 +10,7 @@ with a row of V for every domain, λ and W learnt, and w_d the weight of domain 
 are linear in their parameters (Linear, convolutions) are called once with θ_a + λ V̂_d where rows share a domain.
 
 A ``DomainNetwork`` takes the weights as a second argument, ``network(x, weights)``. They reach inner layers through a
-context variable, which every thread has for itself, so no layer keeps a tensor after a call.
+context variable, so no layer keeps a tensor after a call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BRANCH = "branch_"
 
 
 class Given(NamedTuple):
-    """What the layers of a network are told during a call."""
+    """What the layers of a network receive during a call."""
 
     weights: Any  # (rows, domains)
     adjacency: Any  # (domains, domains)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import math
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -151,18 +150,17 @@ class FlatModule:
             where = self._slices[name]
             own = buffers[where.start - self.trained : where.stop - self.trained]
             parts[name] = own.detach().view(self.shapes[name]).clone()  # it may be renewed in place
-        said = self.call(parts, X, mode)
+        output = self.call(parts, X, mode)
         renewed = [parts[name].reshape(-1) for name in self.buffer_names]
-        return said, torch.cat(renewed) if renewed else buffers
+        return output, torch.cat(renewed) if renewed else buffers
 
     def arguments(self, X: Any) -> tuple[Any, ...]:
         """What the module is called with for rows X."""
         return (X,) if not self.side else (X[..., : -self.side], X[..., -self.side :])
 
     def _in_mode(self, mode: Mode) -> Any:
-        """A copy of the module to call; every thread has its own, as a call puts parameters into it."""
-        key = mode, threading.get_ident()
-        if key not in self._called:
+        """A copy of the module to call."""
+        if mode not in self._called:
             module = copied(self.template).train(mode != "evaluation")
             if mode == "calm":
                 for part in module.modules():
@@ -170,11 +168,11 @@ class FlatModule:
                         part.eval()
                     if isinstance(part, DROPPING):
                         part.dropout = 0.0
-            self._called[key] = module
-        return self._called[key]
+            self._called[mode] = module
+        return self._called[mode]
 
     @cached_property
-    def _called(self) -> dict[tuple[str, int], Any]:
+    def _called(self) -> dict[str, Any]:
         return {}
 
     def module_of(self, w: Floats) -> Any:
@@ -209,7 +207,7 @@ class FlatModule:
         counted = [X.shape[1]]
         module = copied(self.template).eval()
         for part in module.modules():
-            part.register_forward_hook(lambda _, __, said: counted.append(_numbers_in(said)))
+            part.register_forward_hook(lambda _, __, output: counted.append(_numbers_in(output)))
         with torch.no_grad():
             module(*self.arguments(X))
         return max(1, int(sum(counted)) // len(X))
@@ -285,8 +283,8 @@ def _as_numbers(value: Any) -> Floats:
     return out
 
 
-def _numbers_in(said: Any) -> int:
-    return sum(each.numel() for each in _tensors_in(said))
+def _numbers_in(output: Any) -> int:
+    return sum(each.numel() for each in _tensors_in(output))
 
 
 def _tensors_in(value: Any) -> Iterator[Any]:

@@ -41,7 +41,7 @@ def squared_probabilities(logits: Any, label: Any) -> Any:
 
 @dataclass(frozen=True)
 class RowLoss:
-    """A loss of rows, and what it says about outputs: numbers, or logits of classes."""
+    """A loss of rows, and what it takes outputs for: numbers, or logits of classes."""
 
     function: Function
     classifies: bool

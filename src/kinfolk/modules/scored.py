@@ -2,7 +2,7 @@
 
 Whether it does is tried on some rows, once for every mode: a module may look at several rows at once (batch
 normalisation), draw (dropout), or do something that torch cannot map over nodes. Nodes with much work in a step descend
-in threads, every one for itself, which on a few cores is quicker than one large computation.
+one by one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from kinfolk.checks import InputError, first_line
 from kinfolk.modules.flat import FlatModule, Mode, drawing_from
 from kinfolk.modules.row_losses import RowLoss
 from kinfolk.modules.stacks import MOST_NUMBERS, Stack, stacks
-from kinfolk.modules.threads import in_threads
 from kinfolk.typing import Floats, Ints
 
 TRIAL_ROWS = 4
-MUCH = 200_000  # numbers that a node keeps in a step, from which on threads are quicker
+MUCH = 200_000  # numbers that a node keeps in a step, from which on one node after another is as quick
 
 Batching = Literal["auto", "always", "never"]
 
@@ -84,9 +83,6 @@ class ScoredModule:
 
     def slopes(self, w: Any, X: Any, y: Any, weight: Any, mode: Mode, seeds: Any = None) -> StackSlopes:
         """Gradients; in training also the buffers that the forward pass leaves."""
-        if self._in_threads(mode):
-            each = in_threads(lambda k: self.own_slopes(w[k : k + 1], X[k], y[k], weight[k], mode), len(w))
-            return StackSlopes(*(torch.cat(parts) for parts in zip(*each, strict=True)))
         trained, buffers = self._parts(w)
         trained = trained.detach().requires_grad_()
         value, renewed = self._scores(mode, seeds, trained, buffers, X, y, weight)
@@ -101,17 +97,13 @@ class ScoredModule:
         (gradient,) = torch.autograd.grad(value, trained)
         return StackSlopes(gradient, renewed.detach()[None])
 
-    def _in_threads(self, mode: Mode) -> bool:
-        """Whether slopes are computed node by node, in threads: what is drawn is keyed one after another."""
-        traits = self.traits(mode)
-        apart = traits.why_apart is not None or self.batching == "never"
-        return apart and not traits.draws
-
-    def walks_in_threads(self, rows: int) -> bool:
-        """Whether steps of descent on so many rows each are made by every node for itself, in threads."""
-        if self.traits("training").draws or self.batching == "always":
+    def walks_alone(self, rows: int) -> bool:
+        """Whether steps of descent on so many rows are made node by node: one large computation is not quicker then."""
+        traits = self.traits("training")
+        if traits.draws or (self.batching == "always" and traits.why_apart is None):
             return False
-        return self._in_threads("training") or rows * self._numbers_of_a_row >= MUCH
+        much = rows * self._numbers_of_a_row >= MUCH
+        return traits.why_apart is not None or self.batching == "never" or much
 
     def walked(self, w: Floats, ridge: float, batches: Sequence[tuple[Any, Any]], lengths: Sequence[float]) -> Floats:
         """Where plain descent on batches (X, y) leads a node from w (size,): a step of its length on each."""
@@ -159,7 +151,7 @@ class ScoredModule:
     def _row_values(self, outputs: Any, y: Any, weight: Any) -> Any:
         """(nodes, rows) weighted losses of known outputs."""
         return self._map(
-            lambda said, label, each: each * self.loss.of_rows(said, label), "evaluation", None, outputs, y, weight
+            lambda output, label, each: each * self.loss.of_rows(output, label), "evaluation", None, outputs, y, weight
         )
 
     def _parts(self, w: Any) -> tuple[Any, Any]:
@@ -178,10 +170,10 @@ class ScoredModule:
     def _score(self, mode: Mode, trained: Any, buffers: Any, X: Any, y: Any, weight: Any) -> tuple[Any, Any]:
         """Value and buffers of one node; without labels the sum of its outputs."""
         if self.flat.has_buffers:
-            said, buffers = self.flat.outputs_and_buffers(trained, buffers, X, mode)
+            outputs, buffers = self.flat.outputs_and_buffers(trained, buffers, X, mode)
         else:
-            said = self.flat.outputs(trained, X, mode)
-        return (weight * self.loss.of_rows(said, y)).sum() if len(self.y) else said.sum(), buffers
+            outputs = self.flat.outputs(trained, X, mode)
+        return (weight * self.loss.of_rows(outputs, y)).sum() if len(self.y) else outputs.sum(), buffers
 
     def _map(self, function: Callable[..., Any], mode: Mode, seeds: Any, *tensors: Any) -> Any:
         """A function of one node, for all of them; without seeds every node and step draws the same."""
@@ -221,30 +213,30 @@ class ScoredModule:
         X, y = self.flat.tensor(self.X), self.flat.tensor(self.y)
         try:
             with torch.no_grad(), drawing_from(0):
-                said = self.flat.outputs(self.flat.tensor(self.flat.start), X)
+                outputs = self.flat.outputs(self.flat.tensor(self.flat.start), X)
         except Exception as error:  # whatever a user's module raises
             raise InputError(
                 f"Expected a module that reads rows of {self.X.shape[1]} features in {owner}, got one that does not: "
                 f"{first_line(error)}"
             ) from error
-        if not torch.is_tensor(said) or said.ndim not in (1, 2) or len(said) != len(X):
-            got = f"shape {tuple(said.shape)}" if torch.is_tensor(said) else f"a {type(said).__name__}"
+        if not torch.is_tensor(outputs) or outputs.ndim not in (1, 2) or len(outputs) != len(X):
+            got = f"shape {tuple(outputs.shape)}" if torch.is_tensor(outputs) else f"a {type(outputs).__name__}"
             raise InputError(
                 f"Expected a module that maps (rows, features) to (rows, outputs), got {got} for {len(X)} rows: add a "
                 "layer such as torch.nn.Flatten(), or return the prediction alone."
             )
-        outputs = 1 if said.ndim == 1 else int(said.shape[1])
-        self.loss.check(outputs, self.y, owner)
-        self._check_loss(said, y, owner)
-        return outputs
+        count = 1 if outputs.ndim == 1 else int(outputs.shape[1])
+        self.loss.check(count, self.y, owner)
+        self._check_loss(outputs, y, owner)
+        return count
 
-    def _check_loss(self, said: Any, y: Any, owner: str) -> None:
+    def _check_loss(self, outputs: Any, y: Any, owner: str) -> None:
         try:
             with torch.no_grad():
-                lost = self.loss.of_rows(said, y)
+                lost = self.loss.of_rows(outputs, y)
         except Exception as error:
             raise InputError(
-                f"Expected a loss of outputs {tuple(said.shape)} and labels {tuple(y.shape)} in {owner}, got: "
+                f"Expected a loss of outputs {tuple(outputs.shape)} and labels {tuple(y.shape)} in {owner}, got: "
                 f"{first_line(error)}"
             ) from error
         if tuple(lost.shape) != (len(y),):
@@ -298,8 +290,8 @@ class ScoredModule:
         return _close(whole[: len(part)], part)
 
     def _row_scores(self, X: Any, y: Any, mode: Mode) -> Any:
-        said, _ = self._tried(X, mode)
-        return said if y is None else self.loss.of_rows(said, y[: len(X)])
+        outputs, _ = self._tried(X, mode)
+        return outputs if y is None else self.loss.of_rows(outputs, y[: len(X)])
 
     def _draws(self, mode: Mode) -> bool:
         one, other = (self._tried(self._rows_to_try, mode, seed)[0] for seed in (0, 1))

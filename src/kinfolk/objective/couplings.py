@@ -2,7 +2,7 @@
 
 The GTV term is λ Σ_edges A_ij φ(w_i − w_j), each edge once. Every function works on one row per edge.
 A coupling of your own is a frozen dataclass, a subclass of ``Coupling`` with three functions; whether they fit together
-is what ``kinfolk.testing.check_coupling`` finds out.
+is checked by ``kinfolk.testing.check_coupling``.
 """
 
 from __future__ import annotations
@@ -61,15 +61,52 @@ class Coupling(ABC):
 
     @abstractmethod
     def value(self, v: Floats) -> Floats:
-        """φ(v_e) of every row."""
+        """φ(v_e) of every row.
+
+        Parameters
+        ----------
+        v : array of float, shape (edges, parameters)
+            Differences between neighbours' parameters.
+
+        Returns
+        -------
+        array of float, shape (edges,)
+            The values, ≥ 0.
+        """
 
     @abstractmethod
     def conjugate(self, u: Floats) -> Floats:
-        """φ*(u_e) of every row; +∞ outside its domain."""
+        """φ*(u_e) of every row.
+
+        Parameters
+        ----------
+        u : array of float, shape (edges, parameters)
+            Flows, the dual variables of the edges.
+
+        Returns
+        -------
+        array of float, shape (edges,)
+            The conjugates; +∞ outside the domain.
+        """
 
     @abstractmethod
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
-        """argmin_u weights_e φ*(u / weights_e) + ‖u − v_e‖² / (2 sigma_e); zero where weights_e is."""
+        """argmin_u weights_e φ*(u / weights_e) + ‖u − v_e‖² / (2 sigma_e) of every row.
+
+        Parameters
+        ----------
+        v : array of float, shape (edges, parameters)
+            The points.
+        sigma : array of float, shape (edges,)
+            Step sizes, > 0.
+        weights : array of float, shape (edges,)
+            Weights λA_e of φ, ≥ 0.
+
+        Returns
+        -------
+        array of float, shape (edges, parameters)
+            The minimisers; zero where the weight is.
+        """
 
     def radius(self, value: Floats, width: int) -> Floats:
         """The largest ‖v‖₂ with φ(v) ≤ value for v with ``width`` entries; ∞ is always right."""
@@ -280,6 +317,11 @@ class MaximumNorm(Coupling):
 class PNorm(Coupling):
     """φ(v) = ‖v‖_p with 1.05 ≤ p ≤ 100; ``AbsoluteNorm`` and ``MaximumNorm`` are the ends, p = 1 and p = ∞.
 
+    Parameters
+    ----------
+    p : float
+        The exponent, from 1.05 to 100.
+
     >>> PNorm(p=3.0).value(np.array([[1.0, 1.0]])).round(3)
     array([1.26])
     """
@@ -322,7 +364,12 @@ class PNorm(Coupling):
 
 @dataclass(frozen=True)
 class QuadraticForm(Coupling):
-    """φ(v) = ½ vᵀQv for a positive semi-definite Q, given as rows of numbers: some directions matter, some may not.
+    """φ(v) = ½ vᵀQv for a positive semi-definite Q: some directions matter, some may not.
+
+    Parameters
+    ----------
+    Q : tuple of tuples of float
+        The rows of a symmetric, positive semi-definite matrix with as many rows as the models have parameters.
 
     >>> QuadraticForm(((2.0, 0.0), (0.0, 0.0))).value(np.array([[3.0, 4.0]]))
     array([9.])
@@ -368,8 +415,8 @@ class QuadraticForm(Coupling):
     def dual_prox(self, v: Floats, sigma: Floats, weights: Floats) -> Floats:
         """Along an eigenvector with eigenvalue q: v · weights q / (weights q + sigma)."""
         values, vectors = self.spectrum()
-        strength = weights[:, None] * values
-        return ((v @ vectors) * (strength / (strength + sigma[:, None]))) @ vectors.T
+        weighted = weights[:, None] * values
+        return ((v @ vectors) * (weighted / (weighted + sigma[:, None]))) @ vectors.T
 
     def slope(self, v: Floats) -> Floats:
         """∇φ(v) = Qv."""

@@ -27,7 +27,7 @@ class LinearModels:
         return self.loss.linear(self.w[np.asarray(node)], np.asarray(X, dtype=np.float64))
 
     def predict(self, X: Any, node: Any) -> Floats:
-        """What the model of its node answers to every row; NaN where the node has no model."""
+        """The prediction of its node's model for every row; NaN where the node has no model."""
         z = self.linear(X, node)
         return np.where(np.isnan(z), np.nan, self.loss.predict(z))
 

@@ -45,7 +45,7 @@ class BoxRows(NamedTuple):
 class LinearLosses(LocalLosses):
     """The local losses L_i of some nodes, for any twice differentiable scalar loss.
 
-    What is said "of every row" has the shape of the labels ``y``.
+    Values "of every row" have the shape of the labels ``y``.
     """
 
     loss: Loss
@@ -190,7 +190,7 @@ class LinearLosses(LocalLosses):
         return self.scale * self.loss.typical_curvature(self.y)
 
     def elasticity(self, w: Floats, dual: Floats) -> Floats:
-        """How the dual variables of every row answer to a change of its prediction at w; never quite zero."""
+        """How the dual variables of every row respond to a change of its prediction at w; never quite zero."""
         return np.maximum(self.scale * self.loss.curvature(self.predict(w), self.y), 1e-6 * self.typical_curvature)
 
     @cached_property

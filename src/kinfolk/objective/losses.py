@@ -1,6 +1,6 @@
 """Losses: a scalar function of prediction and label. The node's L_i follows from it (see ``local_losses``).
 
-A loss of your own is a frozen dataclass with the scalar functions below; ``kinfolk.testing.check_loss`` says
+A loss of your own is a frozen dataclass with the scalar functions below; ``kinfolk.testing.check_loss`` checks
 whether they fit together. ``Loss`` is for smooth losses, ``Kinked`` for those that are linear on either side of a kink.
 """
 
@@ -33,19 +33,31 @@ class Loss(NodeLoss):
 
     Parameters
     ----------
-    reduction : ``"mean"`` (c_i = 1 / m_i, every node counts the same) or ``"sum"`` (c_i = 1, every sample does).
-        At the same λ the two differ by a factor m_i.
-    ridge : strength of the ridge term; the intercept is not penalised, nor is a node without data.
-    intercept : whether the model has a constant term; it is the last parameter.
+    reduction : {"mean", "sum"}
+        ``"mean"``: c_i = 1 / m_i, every node counts the same. ``"sum"``: c_i = 1, every sample does. At the same λ the
+        two differ by a factor m_i.
+    ridge : float
+        Factor of the ridge term, ≥ 0; the intercept is not penalised, nor is a node without data.
+    intercept : bool
+        Whether the model has a constant term; it is the last parameter.
+
+    Attributes
+    ----------
+    smooth : bool
+        Whether ℓ has a slope everywhere.
+    most_curvature : float
+        An upper bound on ℓ''; ∞ if there is none.
+    labels : str
+        Which labels are allowed, for error messages.
     """
 
     reduction: Literal["mean", "sum"] = "mean"
     ridge: Annotated[float, AtLeast(0)] = 0.0
     intercept: bool = False
 
-    smooth: ClassVar[bool] = True  # whether ℓ has a slope everywhere
-    most_curvature: ClassVar[float]  # an upper bound on ℓ''
-    labels: ClassVar[str] = "numbers"  # what y may be, in words
+    smooth: ClassVar[bool] = True
+    most_curvature: ClassVar[float]
+    labels: ClassVar[str] = "numbers"
 
     @property
     def unpenalised(self) -> Self:
@@ -54,19 +66,45 @@ class Loss(NodeLoss):
 
     @abstractmethod
     def value(self, z: Floats, y: Floats) -> Floats:
-        """ℓ(z, y) for predictions z and labels y."""
+        """ℓ(z, y), element by element.
+
+        Parameters
+        ----------
+        z : array of float
+            Linear predictions.
+        y : array of float, of the same shape
+            Labels.
+
+        Returns
+        -------
+        array of float, of the same shape
+            The losses, ≥ 0.
+        """
 
     @abstractmethod
     def slope(self, z: Floats, y: Floats) -> Floats:
-        """ℓ'(z, y), the derivative in z."""
+        """ℓ'(z, y), the derivative in z; parameters and shapes as for ``value``."""
 
     @abstractmethod
     def curvature(self, z: Floats, y: Floats) -> Floats:
-        """ℓ''(z, y)."""
+        """ℓ''(z, y), the second derivative in z; parameters and shapes as for ``value``."""
 
     @abstractmethod
     def conjugate(self, b: Floats, y: Floats) -> Floats:
-        """ℓ*(b, y) = sup_z b z − ℓ(z, y); +∞ outside its domain."""
+        """ℓ*(b, y) = sup_z b z − ℓ(z, y), element by element.
+
+        Parameters
+        ----------
+        b : array of float
+            Dual variables.
+        y : array of float, of the same shape
+            Labels.
+
+        Returns
+        -------
+        array of float, of the same shape
+            The conjugates; +∞ outside the domain.
+        """
 
     def into_domain(self, b: Floats, y: Floats) -> Floats:
         """The dual variables nearest to b at which ℓ* is finite; by default they are everywhere."""
@@ -99,11 +137,11 @@ class Loss(NodeLoss):
         return np.asarray(z + w[:, -1] if self.intercept else z)
 
     def predict(self, z: Floats) -> Floats:
-        """What the model answers for the linear prediction z."""
+        """The prediction of the model, from the linear prediction z."""
         return z
 
     def error(self, z: Floats, y: Floats) -> Floats:
-        """The error that a user looks at: squared, unless the loss says otherwise."""
+        """The error that is reported to users: squared, unless a subclass defines another."""
         return (self.predict(z) - y) ** 2
 
     def width(self, feature_count: int) -> int:
@@ -138,6 +176,11 @@ class Loss(NodeLoss):
 @dataclass(frozen=True)
 class Squared(Loss):
     """ℓ(z, y) = (z − y)², without the factor ½, as in the GTV paper.
+
+    Parameters
+    ----------
+    reduction, ridge, intercept : {"mean", "sum"}, float, bool
+        As for ``Loss``.
 
     >>> Squared().value(np.array([3.0]), np.array([1.0]))
     array([4.])
@@ -179,6 +222,13 @@ class SquaredDistance(Squared):
     (``Network.of_points`` needs none, and others are ignored); a model answers with its centre, and its error is the
     squared distance to it.
 
+    Parameters
+    ----------
+    reduction, ridge : {"mean", "sum"}, float
+        As for ``Loss``.
+    intercept : bool
+        Must be False: a centre has no constant term.
+
     >>> from kinfolk import GTVMin, Network, fit, graphs
     >>> network = Network.of_points(graphs.complete(4), [[0.0, 0.0], [0.0, 1.0], [8.0, 0.0], [8.0, 1.0]])
     >>> fit(network, GTVMin(SquaredDistance(), lam=1.0)).models.w.round(3).tolist()
@@ -211,6 +261,11 @@ class SquaredDistance(Squared):
 @dataclass(frozen=True)
 class Logistic(Loss):
     """ℓ(z, y) = log(1 + e^z) − y z for labels y ∈ {0, 1}.
+
+    Parameters
+    ----------
+    reduction, ridge, intercept : {"mean", "sum"}, float, bool
+        As for ``Loss``.
 
     >>> Logistic().value(np.array([0.0]), np.array([1.0])).round(3)
     array([0.693])
@@ -259,6 +314,13 @@ class Logistic(Loss):
 class Huber(Loss):
     """ℓ(z, y) = (z − y)² for errors up to δ, and 2δ|z − y| − δ² beyond: squared, but patient with outliers.
 
+    Parameters
+    ----------
+    reduction, ridge, intercept : {"mean", "sum"}, float, bool
+        As for ``Loss``.
+    delta : float
+        δ > 0, the error from which on the loss grows linearly.
+
     >>> Huber(delta=1.0).value(np.array([0.5, 3.0]), np.zeros(2))
     array([0.25, 5.  ])
     """
@@ -296,6 +358,11 @@ class Huber(Loss):
 @dataclass(frozen=True)
 class Poisson(Loss):
     """ℓ(z, y) = e^z − y z + y log y − y for counts y ≥ 0: half the deviance; the model predicts e^z.
+
+    Parameters
+    ----------
+    reduction, ridge, intercept : {"mean", "sum"}, float, bool
+        As for ``Loss``.
 
     >>> Poisson().value(np.log([2.0, 1.0]), np.array([2.0, 0.0])).round(6)
     array([0., 1.])
@@ -350,7 +417,12 @@ class Kinked(Loss):
 
     With ``AbsoluteNorm`` or ``MaximumNorm`` the whole problem is piecewise linear. An interior-point method ends such
     runs where it can (one process, a graph that small cuts take apart); by rounds alone GTV minimisation may take tens
-    of thousands of them, and the certificate says how far it got.
+    of thousands of them, and the certificate bounds how far the answer is from the best one.
+
+    Parameters
+    ----------
+    reduction, ridge, intercept : {"mean", "sum"}, float, bool
+        As for ``Loss``.
 
     >>> @dataclass(frozen=True)
     ... class Shortage(Kinked):
@@ -369,7 +441,18 @@ class Kinked(Loss):
 
     @abstractmethod
     def slopes(self, y: Floats) -> tuple[Floats, Floats]:
-        """The slopes below and above the kink."""
+        """The slopes below and above the kink.
+
+        Parameters
+        ----------
+        y : array of float
+            Labels.
+
+        Returns
+        -------
+        tuple of two arrays of float, each of the shape of y
+            low ≤ 0 and high ≥ 0, with low < high.
+        """
 
     def value(self, z: Floats, y: Floats) -> Floats:
         """max(low (z − k), high (z − k))."""
@@ -413,6 +496,11 @@ class Kinked(Loss):
 class Absolute(Kinked):
     """ℓ(z, y) = |z − y|: the model of the median, which outliers do not move.
 
+    Parameters
+    ----------
+    reduction, ridge, intercept : {"mean", "sum"}, float, bool
+        As for ``Loss``.
+
     >>> Absolute().value(np.array([3.0]), np.array([1.0]))
     array([2.])
     """
@@ -429,6 +517,13 @@ class Absolute(Kinked):
 @dataclass(frozen=True)
 class Quantile(Kinked):
     """ℓ(z, y) = level (y − z) below the label, (1 − level) (z − y) above: the model of a quantile (pinball loss).
+
+    Parameters
+    ----------
+    reduction, ridge, intercept : {"mean", "sum"}, float, bool
+        As for ``Loss``.
+    level : float
+        The quantile, between 0 and 1, both excluded; ½ is the median.
 
     >>> Quantile(level=0.9).value(np.array([0.0, 2.0]), np.ones(2)).round(3)
     array([0.9, 0.1])

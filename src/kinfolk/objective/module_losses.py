@@ -1,4 +1,4 @@
-"""The local losses of modules of torch, and the modules as models; ``TorchLoss`` says how they are scored."""
+"""The local losses of modules of torch, and the modules as models; ``TorchLoss`` defines how they are scored."""
 
 from __future__ import annotations
 
@@ -146,23 +146,17 @@ class ModuleLosses(LocalLosses):
         return self._slopes(w, "calm" if keys is None else "training", keys)
 
     def walks_alone(self, rows: int) -> bool:
-        """Whether steps on so many rows are quicker node by node, in threads, than for all nodes at once."""
-        return self.scored.walks_in_threads(rows)
+        """Whether steps on so many rows are made node by node rather than for all nodes at once."""
+        return self.scored.walks_alone(rows)
 
     def walked(self, w: Floats, batches: Batches, lengths: Floats) -> Floats:
-        """Where steps of plain descent on F_i lead from w, every node in a thread."""
-        plans = {node: batches.of_node(node) for node in np.flatnonzero(self.has_data).tolist()}
-        ridge, tensor, nodes = self.ridge / np.maximum(self.share, 1.0), self.scored.flat.tensor, list(plans)
-
-        def walk(k: int) -> Floats:
-            node = nodes[k]
+        """Where steps of plain descent on F_i lead from w, one node after another."""
+        ridge, tensor, out = self.ridge / np.maximum(self.share, 1.0), self.scored.flat.tensor, w.copy()
+        for node in np.flatnonzero(self.has_data).tolist():
             own = slice(self.starts[node], self.starts[node + 1])
             X, y = tensor(self.X[own]), tensor(self.y[own])
-            steps = [(X[rows - own.start], y[rows - own.start]) for rows in plans[node]]
-            return self.scored.walked(w[node], float(ridge[node]), steps, lengths[: len(steps)].tolist())
-
-        out = w.copy()
-        out[nodes] = layer("threads", "TorchLoss").in_threads(walk, len(nodes))
+            steps = [(X[rows - own.start], y[rows - own.start]) for rows in batches.of_node(node)]
+            out[node] = self.scored.walked(w[node], float(ridge[node]), steps, lengths[: len(steps)].tolist())
         return out
 
     def _slopes(self, w: Floats, mode: Mode, keys: Any) -> Slopes:
@@ -318,7 +312,7 @@ class ModuleModels:
         return self.w[:, where].reshape(len(self.w), *shape)
 
     def outputs(self, X: Any, node: Any) -> Floats:
-        """What the module of its node says of every row, (rows, outputs); NaN where the node has no model."""
+        """The outputs of its node's module for every row, (rows, outputs); NaN where the node has no model."""
         X, node = np.asarray(X, dtype=np.float64), np.asarray(node, dtype=np.int64)
         order = np.argsort(node, kind="stable")
         nodes, sizes = np.unique(node, return_counts=True)
@@ -329,15 +323,15 @@ class ModuleModels:
         with layer("flat", "TorchLoss").torch.no_grad():
             for stack in scored.stacks(starts, "evaluation"):
                 w, rows = self.flat.tensor(self.w[nodes[stack.nodes]]), self.flat.tensor(X[order[stack.rows]])
-                said = _numbers(scored.outputs(w, rows))
-                parts.append((order[stack.rows[stack.counted]], said.reshape(*stack.rows.shape, -1)[stack.counted]))
+                outputs = _numbers(scored.outputs(w, rows))
+                parts.append((order[stack.rows[stack.counted]], outputs.reshape(*stack.rows.shape, -1)[stack.counted]))
         out = np.empty((len(X), parts[0][1].shape[-1] if parts else 1))
-        for rows, said in parts:
-            out[rows] = said
+        for rows, outputs in parts:
+            out[rows] = outputs
         return out
 
     def predict(self, X: Any, node: Any) -> Floats:
-        """What the model of its node answers to every row: (rows,), or (rows, outputs); NaN without a model."""
+        """The prediction of its node's model for every row: (rows,), or (rows, outputs); NaN without a model."""
         return self.loss.row_loss.answers(self.outputs(X, node))
 
     def predict_proba(self, X: Any, node: Any) -> Floats:

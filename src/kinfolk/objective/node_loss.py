@@ -114,7 +114,7 @@ class NodeLoss(ABC):
 class LocalLosses(ABC):
     """The local losses L_i of some nodes; parameters are arrays of shape (nodes, parameters).
 
-    A node without data has L_i = 0. ``with_duals`` and ``prox_spectrum`` say what some losses offer beyond that.
+    A node without data has L_i = 0. ``with_duals`` and ``prox_spectrum`` declare what some losses offer beyond that.
     """
 
     starts: Ints  # (nodes + 1,) where the samples of every node start

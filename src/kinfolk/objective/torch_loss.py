@@ -73,8 +73,8 @@ class TorchLoss(NodeLoss):
     device : str
         Where torch computes.
     batching : {"auto", "always", "never"}
-        How slopes of several nodes are computed: as one large computation, or node by node in as many threads as torch
-        uses. "auto" decides by the work of a node in a step. In 32 bits the two differ by rounding.
+        How steps of local work are computed: for all nodes at once, or node by node. "auto" decides by the work of a
+        node in a step. In 32 bits the two differ by rounding.
 
     >>> import torch
     >>> from kinfolk import GTVMin, Network, fit, graphs

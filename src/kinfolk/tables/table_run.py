@@ -65,8 +65,43 @@ class Member:
 class TableRun:
     """A finished run on a table: predict with it, look at it, save it.
 
-    ``members`` holds the runs of tailored models, of nodes alone, of one model for all and of the control. What
-    ``found_clusters``, ``variation_bound`` and others ask of a ``Run`` is answered by the tailored one.
+    Functions that take a ``Run``, such as ``found_clusters`` and ``variation_bound``, use the run of the tailored
+    models.
+
+    Attributes
+    ----------
+    settings : Settings
+        What was asked for.
+    columns : Columns
+        What each column of the table is for.
+    encoder : Encoder
+        How the features become numbers.
+    target : Target
+        The target as learning sees it.
+    graph : Graph
+        Which nodes may be kin.
+    origin : GraphOrigin
+        Where the graph came from.
+    places : array of float, shape (nodes, 2), or None
+        Positions of the nodes, as the columns of coordinates have them.
+    members : dict of Role to Member
+        The runs of tailored models, of nodes alone, of one model for all and of the control.
+    flow : array of float, shape (edges,)
+        How strongly the ends of each edge pull at each other.
+    path : LamPath
+        The tailored models along λ.
+    roles : sequence of Role, one per node
+        The model that each node ends with.
+    train_rows : array of int, shape (nodes,)
+        Number of training rows.
+    errors : HeldOutErrors
+        The errors of the test rows, method by method.
+    predictions : pandas.DataFrame
+        The predictions for the test rows.
+    remarks : list of Note
+        What a user should know about how the table was read and about what is missing in the comparison.
+    made : Made
+        Versions, fingerprint and size of the table, and seconds.
     """
 
     settings: Settings
@@ -75,14 +110,14 @@ class TableRun:
     target: Target
     graph: Graph
     origin: GraphOrigin
-    places: Floats | None  # (nodes, 2) as the columns of coordinates have them
+    places: Floats | None
     members: dict[Role, Member]
-    flow: Floats  # (edges,) how strongly the ends pull at each other
+    flow: Floats
     path: LamPath
-    roles: Sequence[Role]  # (nodes,) the model that each node ends with
-    train_rows: Ints  # (nodes,)
+    roles: Sequence[Role]
+    train_rows: Ints
     errors: HeldOutErrors
-    predictions: pandas.DataFrame  # held-out rows
+    predictions: pandas.DataFrame
     remarks: list[Note]
     made: Made
 

@@ -273,7 +273,7 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
     # ------------------------------------------------------------------ a node: the game
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start where the loss says, in all games."""
+        """Start from the initial parameters of the loss, in all games."""
         start = site.local_losses(self.loss).start
         count, games = site.node_count, len(self.games)
         along = np.random.default_rng(0).normal(size=start.shape[1])

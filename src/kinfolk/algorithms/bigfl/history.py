@@ -1,4 +1,4 @@
-"""What the history of BiG-FL tells: the game, how φ is learnt, and what is compared with it."""
+"""The history of BiG-FL: the game, how φ is learnt, and what is compared with it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def found(
 
 
 def _why_skipped(row: Mapping[str, float], trust: float) -> str:
-    """What the last numbers say."""
+    """The reason, from the last numbers."""
     if not row["stability"] < UNSTABLE:
         return f"β times the largest curvature is {row['stability']:.2g}, not below 2, so take a smaller step_size"
     if not row["adjoint_residual"] <= trust:

@@ -1,4 +1,4 @@
-"""What the coordinator of BiG-FL keeps, and what it tells of how φ is learnt."""
+"""The memory of the coordinator of BiG-FL, and its facts on how φ is learnt."""
 
 from __future__ import annotations
 

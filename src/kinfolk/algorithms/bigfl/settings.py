@@ -15,7 +15,7 @@ from kinfolk.typing import Floats
 
 
 def given_phi(phi: Any) -> Floats | None:
-    """The numbers of a given φ; None for a word.
+    """The numbers of a given φ; None for a name.
 
     >>> given_phi("learn"), given_phi([[1.0, 0.0], [0.0, 1.0]]).tolist()
     (None, [1.0, 0.0, 0.0, 1.0])

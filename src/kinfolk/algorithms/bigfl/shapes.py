@@ -1,7 +1,7 @@
 """Shapes of φ: how some numbers make a matrix that acts on the parameters of a node, θ ↦ θφ.
 
-A matrix over all parameters has as many numbers as there are pairs of parameters, and more than a few nodes can tell.
-So φ may be one number per layer, a matrix per layer, or the identity less a matrix of low rank:
+A matrix over all parameters has as many numbers as there are pairs of parameters, and more than a few nodes can
+determine. So φ may be one number per layer, a matrix per layer, or the identity less a matrix of low rank:
 
     φ = diag(φ_l on the parameters of layer l)                                            ``NumberPerLayer``
     φ = diag(Φ_k on every row of part k), a number for biases                             ``MatrixPerLayer``

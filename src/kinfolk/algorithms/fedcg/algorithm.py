@@ -308,8 +308,8 @@ class FedCG(Averaging[State, Memory]):
             w = self._averaged(memory, outbox)  # (2)
             w = self._with_adjacency(w, memory)  # (6)
             memory = memory._replace(w=w, change=relative_change(w, memory.w))
-        told = {"w": memory.w, "domains": np.asarray(memory.domains), "change": np.asarray(memory.change)}
-        return memory, Reply({**memory.found, **told}, each)
+        sent = {"w": memory.w, "domains": np.asarray(memory.domains), "change": np.asarray(memory.change)}
+        return memory, Reply({**memory.found, **sent}, each)
 
     def _begun(self, memory: Memory, count: int, turn: Turn) -> Memory:
         """The network for the domains that were found: without branches if there is one."""
@@ -378,9 +378,9 @@ class FedCG(Averaging[State, Memory]):
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Losses and domains as nodes last knew them, and how strong branches are."""
         one = np.ones(site.node_count)
-        told = {name: one * inbox.to_all[name] for name in ("change", "domains")}
+        received = {name: one * inbox.to_all[name] for name in ("change", "domains")}
         rows = {f"rows {d}": state.counts[:, d] for d in range(self._most)}
-        return {"loss": state.loss, "nodes": one, **told, **rows, **self._activations(site, inbox)}
+        return {"loss": state.loss, "nodes": one, **received, **rows, **self._activations(site, inbox)}
 
     def _activations(self, site: Site, inbox: Inbox) -> Arrays:
         """‖branch‖² and ‖agnostic‖² of every layer on a few rows of every node."""
@@ -450,7 +450,7 @@ class FedCG(Averaging[State, Memory]):
 
 
 def _domain(site: Site, inbox: Inbox) -> Ints:
-    """The domain that every node was told; −1: none."""
+    """The domain that every node received; −1: none."""
     domain = inbox.to_each["domain"] if "domain" in inbox.to_each else np.full(site.node_count, -1)
     return np.asarray(domain, dtype=np.int64)
 

@@ -5,7 +5,7 @@
     φ    = Σ_k n_k φ_k / Σ_k n_k,    every T rounds the teacher becomes the student
 
 Both start at random. On digits this collapses: a random teacher puts nearly all rows into one domain, and the rounds
-keep the partition that they start with. The run's notes say so when it happens. ``ClassMeans`` does not collapse.
+keep the partition that they start with. The run's notes report it when it happens. ``ClassMeans`` does not collapse.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TeacherStudent(Discovery):
         (channels, height, width) of the rows, for the paper's classifier: two 3 × 3 convolutions with 32 and 64
         filters, ReLU, average pooling, a linear layer.
     pool : int
-        The pooling leaves a grid of so many cells a side. The paper's 1 cannot tell rotations apart; 4 can.
+        The pooling leaves a grid of so many cells a side. The paper's 1 cannot distinguish rotations; 4 can.
     module : torch.nn.Module, optional
         Another classifier, from rows to an output for every domain.
     every : int
@@ -139,7 +139,7 @@ class TeacherStudent(Discovery):
         return {**found, "teacher": teacher, "student": student, "age": np.asarray(age)}, domains, {}
 
     def labels(self, X: Floats, domain: Ints, found: Found) -> Ints:
-        """What the teacher says of every row."""
+        """The domain that the teacher predicts for every row."""
         return np.asarray(self._outputs(X, found, "teacher").argmax(axis=1))
 
     def scores(self, X: Floats, found: Found) -> Floats:

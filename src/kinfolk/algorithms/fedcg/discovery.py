@@ -23,9 +23,9 @@ class Discovery(ABC):
     """How domains are found, or where they are given."""
 
     exchanges: ClassVar[int] = 1  # of round 0
-    per_node: ClassVar[bool] = False  # whether all rows of a node have one domain, which it is told
+    per_node: ClassVar[bool] = False  # whether all rows of a node have one domain, which the node receives
     finds_count: ClassVar[bool] = False  # whether the number of domains can be found
-    columns: ClassVar[int] = 0  # of the last features, which are no features but say what the domain is
+    columns: ClassVar[int] = 0  # of the last features, which hold the domain of a row and are no features
 
     def check(self, problem: Problem, domains: int | None) -> None:
         """Refuse a problem whose domains cannot be found; ``domains`` None: their number is to be found, too."""
@@ -59,7 +59,7 @@ class Discovery(ABC):
     def combine(
         self, found: Found, outbox: Arrays, domains: int | None, most: int, turn: Turn
     ) -> tuple[Found, int | None, Arrays]:
-        """What the coordinator then knows, the number of domains (None: not yet), and what each node is told."""
+        """What the coordinator then knows, the number of domains (None: not yet), and what is sent to each node."""
 
     @abstractmethod
     def labels(self, X: Floats, domain: Ints, found: Found) -> Ints:
@@ -67,7 +67,7 @@ class Discovery(ABC):
 
     @abstractmethod
     def scores(self, X: Floats, found: Found) -> Floats:
-        """(rows, domains) how much each domain speaks for a row; the largest wins."""
+        """(rows, domains) a score of each domain for a row; the largest wins."""
 
     def probabilities(self, X: Floats, found: Found) -> Floats:
         """The same as numbers ≥ 0 that add up to one."""

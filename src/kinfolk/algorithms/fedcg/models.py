@@ -19,8 +19,9 @@ Assign = Literal["vote", "row", "soft"]
 class DomainModels:
     """One network for all nodes; every row takes the branch of its domain.
 
-    With ``assign="vote"`` a node has one domain: the one it was found to have, or, where it has none, that for which
-    its rows in the same call speak most. ``"row"`` decides row by row, ``"soft"`` mixes branches by probabilities.
+    With ``assign="vote"`` a node has one domain: the one it was found to have, or, where it has none, the one with
+    the largest sum of scores over its rows in the same call. ``"row"`` decides row by row, ``"soft"`` mixes branches by
+    probabilities.
     """
 
     network: ModuleModels  # one vector, with branches in which the graph network is already worked in

@@ -1,7 +1,7 @@
 """Domains of clients, found before round 1: by what their rows look like, or by what they learn alone.
 
-Every client is one vector. Vectors are clustered by the coordinator, and every client is told its domain. Then the
-clients add up what a *student* needs, that tells the domain of a row from random features ψ in closed form:
+Every client is one vector. The coordinator clusters the vectors and sends every client its domain. Then the
+clients add up what a *student* needs, which predicts the domain of a row from random features ψ in closed form:
 
     S = (Σ_d G_d / n_d + ρ)⁻¹ [Σ_{r in d} ψ_r / n_d]_d,    G_d = Σ_{r in d} ψ_r ψ_rᵀ                             (1)
 
@@ -126,8 +126,8 @@ class ClassMeans(DomainsOfClients):
     filters : int
         Random filters, or directions, whose features are summed.
     by_class : bool
-        Whether sums go by class. False: one sum for all rows, where class counts may not leave; domains are then told
-        apart only as far as clients have about the same classes.
+        Whether sums go by class. False: one sum for all rows, where class counts may not leave; domains are then
+        distinguished only as far as clients have about the same classes.
     """
 
     filters: Annotated[int, AtLeast(1)] = 16

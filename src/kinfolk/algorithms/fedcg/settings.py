@@ -1,4 +1,4 @@
-"""What FedCG refuses, and what its notes say of the domains of a run."""
+"""What FedCG refuses, and its notes on the domains of a run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def check_adjacency(adjacency: Any, domains: Any) -> None:
 
 
 def findings(row: Mapping[str, float], *, found: bool) -> list[str]:
-    """What the last row of a history tells about domains."""
+    """Notes on the domains, from the last row of a history."""
     count, used, largest = (row.get(name, np.nan) for name in ("domains", "used", "largest"))
     if count == 0 and found:
         return ["One domain was found: the network has no branches, and this is FedAvg."]

@@ -12,7 +12,7 @@ Neighbours receive 2 w_new − w, and nothing else. The paper takes τ_i = 1 / d
 
     σ_e = s_e / (2η),  τ_i = η / Σ_e s_e over the edges of i,  s_e = √A_e                                    (3)
 
-with an η that the coordinator finds, and moves ρ = 1.6 times as far as (1) and (2) say (see ``balance``).
+with an η that the coordinator finds, and moves ρ = 1.6 times as far as (1) and (2) (see ``balance``).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class GTVMin(OptionalHooks):
             direct.check(self.loss, self.coupling)
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start where the loss says."""
+        """Start from the initial parameters of the loss."""
         w = site.local_losses(self.loss).start
         u = np.zeros((len(site.weights), w.shape[1]))
         return self.resume(site, State(w, w.copy(), u, np.zeros(site.node_count)), turn)
@@ -103,7 +103,7 @@ class GTVMin(OptionalHooks):
         """Go on from a state; nodes that nothing is coupled to go to their own minimum, and stay there."""
         losses = site.local_losses(self.loss)
         state = warm_start.alone_at_minimum(site, losses, state, self.lam)
-        first = balance.first_words(losses, Scales.of(site, self.steps == "published"))
+        first = balance.first_report(losses, Scales.of(site, self.steps == "published"))
         return state, Outbox({"w_bar": state.w_bar}, first)
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
@@ -122,7 +122,7 @@ class GTVMin(OptionalHooks):
         return kind(site, self.loss, self.coupling, self.lam, *sizes, self.inexact)
 
     def start(self, problem: Problem, turn: Turn, before: balance.Memory = None) -> balance.Memory:
-        """The coordinator knows nothing before the first words, except an η that suited a similar problem."""
+        """The coordinator knows nothing before the first report, except an η that suited a similar problem."""
         return balance.kept(before) if self.steps == "balanced" else None
 
     def combine(self, memory: balance.Memory, outbox: Arrays, turn: Turn) -> tuple[balance.Memory, Reply]:

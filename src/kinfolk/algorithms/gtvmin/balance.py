@@ -27,7 +27,7 @@ RELAXATION = 1.6
 BALANCE_EVERY = 10  # rounds
 FAR_MISMATCH = 100.0  # times the least one: η has led astray
 SMALLEST_ETA = 1e-100  # features so large that squares overflow
-ROUNDING = 1e-26  # squares below this say nothing about balance
+ROUNDING = 1e-26  # squares below this carry no information about balance
 
 
 PROGRESS = Sent("how far it moved and has to go, every tenth round")
@@ -44,7 +44,7 @@ class Balance(NamedTuple):
 
     A large η gives long primal and short dual steps. Every tenth round the coordinator receives how far primal and dual
     variables moved (in the metric of the method) and how well either optimality condition holds. Their mean log
-    ratio over a window says which side lags, and η is corrected by half of it. Windows grow with the rounds, so
+    ratio over a window shows which side lags, and η is corrected by half of it. Windows grow with the rounds, so
     corrections become rare and the method settles. Where the coupling is no norm, the movements alone are a
     better guide, but they can run away: a residual ten times the best one seen brings back the η of that time, and so
     does a mismatch a hundred times the least. (The residual is relative to w, so w can grow without it.)
@@ -57,7 +57,7 @@ class Balance(NamedTuple):
     imbalance: float = 0.0  # sum of log ratios in this window
     reports: int = 0  # in this window
     until: int = 0  # the round in which the window ends
-    strength: float = 0.5
+    correction: float = 0.5  # share of the mean log ratio by which log η is corrected
     best: float = np.inf  # residual
     best_eta: float = 1.0
     least: float = np.inf  # mismatch
@@ -89,13 +89,13 @@ class Balance(NamedTuple):
         window = self._replace(imbalance=0.0, reports=0, until=round_ + max(BALANCE_EVERY, round_ // 10))
         astray = (round_ >= 100 and residual > 10 * self.best) or mismatch > FAR_MISMATCH * self.least
         if astray and not is_norm:
-            return window._replace(eta=self.best_eta, best=residual, least=mismatch, strength=0.7 * self.strength)
-        step = np.clip(self.strength * self.imbalance / self.reports, -np.log(16), np.log(16))
+            return window._replace(eta=self.best_eta, best=residual, least=mismatch, correction=0.7 * self.correction)
+        step = np.clip(self.correction * self.imbalance / self.reports, -np.log(16), np.log(16))
         return window._replace(eta=self.eta * float(np.exp(step)))
 
 
-Memory = Balance | None  # of the coordinator; None before the first words
-UNBALANCED = Inbox({}, {"eta": 1.0, "rho": 1.0}, {})  # where no coordinator has spoken
+Memory = Balance | None  # of the coordinator; None before the first report
+UNBALANCED = Inbox({}, {"eta": 1.0, "rho": 1.0}, {})  # where no coordinator has replied
 
 
 def kept(before: Balance | None) -> Balance | None:
@@ -104,7 +104,7 @@ def kept(before: Balance | None) -> Balance | None:
 
 
 def combined(memory: Balance | None, outbox: Arrays, turn: Turn, balanced: bool, is_norm: bool) -> Balance:
-    """The balance after the first words of the nodes, from which η follows, or after one of their reports."""
+    """The balance after the first report of the nodes, from which η follows, or after a later one."""
     sums = {name: float(rows.sum()) for name, rows in outbox.items()}
     if memory is not None and "pull" not in sums:
         return memory.after(sums, turn, is_norm)
@@ -114,7 +114,7 @@ def combined(memory: Balance | None, outbox: Arrays, turn: Turn, balanced: bool,
     return Balance(1.0, 1.0, len(turn.active))
 
 
-def first_words(losses: LocalLosses, scales: Scales) -> dict[str, Floats]:
+def first_report(losses: LocalLosses, scales: Scales) -> dict[str, Floats]:
     """What sets the first η: the sums of s_e at the nodes, and how curved the losses are."""
     return {"pull": scales.nodes, "curvature": losses.trace / losses.width}
 

@@ -39,7 +39,7 @@ NEAR = 1e-3  # of the scale: a gap from which distances follow that are worth lo
 NEGLIGIBLE = 1e-8  # of the scale: what is left of r needs no sharper distance
 LOCALISATIONS = 6
 SHARP_ENOUGH = 1e-7  # of the scale: no further solve
-SHARP = 1e-6  # of the scale: a bound that needs no further word
+SHARP = 1e-6  # of the scale: a bound that needs no caveat
 
 
 @dataclass(frozen=True)

@@ -71,11 +71,11 @@ class Boxes(Cone):
 
     def __init__(self, v: Floats, low: Floats, high: Floats, give: Floats, mu: float) -> None:
         self.give = give
-        middle, reach = (high + low) / 2, (high - low) / 2
+        middle, radius = (high + low) / 2, (high - low) / 2
         away = v - give * middle
-        part = away * reach / (mu + np.hypot(mu, away * reach))
-        self.u = middle + reach * part
-        self.above, self.below = reach * np.maximum(1 - part, NEAREST), reach * np.maximum(1 + part, NEAREST)
+        part = away * radius / (mu + np.hypot(mu, away * radius))
+        self.u = middle + radius * part
+        self.above, self.below = radius * np.maximum(1 - part, NEAREST), radius * np.maximum(1 + part, NEAREST)
         self.a, self.b = mu / self.above, mu / self.below
 
     @property
@@ -118,7 +118,7 @@ class Boxes(Cone):
         return float((upper + (self.b + part * self.db) * (self.below + part * self.du)).sum())
 
     def move(self, part: float) -> None:
-        """All move; what is left to a border is kept by itself, since u cannot tell how near it is."""
+        """All move; the distance to a border is kept by itself, since u is too coarse to show how near it is."""
         self.u, self.a, self.b = self.u + part * self.du, self.a + part * self.da, self.b + part * self.db
         self.above, self.below = self.above - part * self.du, self.below + part * self.du
 

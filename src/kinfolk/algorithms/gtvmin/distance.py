@@ -27,10 +27,10 @@ LEAST_ROOM = 1e-3  # of its ball that a flow must leave to hold the ends of an e
 
 
 def from_level_set(problem: Instance, w: Floats, objective: float) -> Floats:
-    """(nodes,) how far from w_i the nearest minimiser can be, if its objective is no larger; ∞: the losses do not say.
+    """(nodes,) how far from w_i the nearest minimiser can be, if its objective is no larger; ∞: no bound is known.
 
     Along an edge, λA φ(v) ≤ P(w) bounds ‖v‖; added up along shortest paths from a root this bounds how far a
-    component spreads. At the root the losses bound the parameters, where they say anything at all (``radius`` of the
+    component spreads. At the root the losses bound the parameters, where they give a bound at all (``radius`` of the
     local losses). Along the other directions P does not change: the minimiser nearest to w is taken.
     """
     losses, (count, component) = problem.losses, problem.components

@@ -111,9 +111,9 @@ Linear = Callable[[Floats], Floats]
 
 
 class _Elasticity:
-    """Ω: how the flows on edges answer to a change of differences.
+    """Ω: how the flows on edges respond to a change of differences.
 
-    A quadratic coupling says it itself (``slope``). For others, the slope of λA φ over the length of the difference, as
+    A quadratic coupling provides it (``slope``). For others, the slope of λA φ over the length of the difference, as
     in reweighted least squares, and along the border of its domain where a flow sits there: hardly across it.
     """
 

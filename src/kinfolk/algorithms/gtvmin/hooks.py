@@ -57,7 +57,7 @@ class OptionalHooks(ParametricAlgorithm["State"], Coordinated["State", Balance |
         return uninformed.completed(site, self.loss, models, self.uninformed)
 
     def certify(self, site: Site, state: State, inbox: Inbox) -> Certificate | None:
-        """How far from the best answer this one can be; None where the losses are not convex and nobody can say.
+        """How far from the best answer this one can be; None where the losses are not convex and no bound is known.
 
         >>> from kinfolk import GTVMin, Network, fit, graphs
         >>> network = Network(graphs.chain(2), [([[1.0]], [0.0]), ([[1.0]], [1.0])])

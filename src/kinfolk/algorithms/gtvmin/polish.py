@@ -1,6 +1,6 @@
 """Fuse and polish: from a rough answer of GTV minimisation to an exact one, by Newton's method on a smaller network.
 
-Where the coupling φ is a norm, a flow strictly inside its ball says that the ends of its edge have equal models. So
+Where the coupling φ is a norm, a flow strictly inside its ball means that the ends of its edge have equal models. So
 
 1. fuse     the ends of such edges become one node: losses add up, and so do the weights of parallel edges;
 2. solve    the network of groups, a problem of the same kind, by the augmented Lagrangian method

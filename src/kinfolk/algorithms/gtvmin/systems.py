@@ -84,7 +84,7 @@ class GraphSystem:
 
     @cached_property
     def _banded_cost(self) -> float:
-        """Operations of a factorisation in reverse Cuthill–McKee order: quick to tell, and far too many."""
+        """Operations of a factorisation in reverse Cuthill–McKee order: quick to count, and far too many."""
         ends = (np.r_[self.head, self.tail], np.r_[self.tail, self.head])
         pattern = scipy.sparse.csr_array((np.ones(len(ends[0])), ends), shape=(self.count, self.count))
         place = np.empty(self.count, dtype=np.int64)
