@@ -3,9 +3,9 @@
     python benchmarks/fedcg.py
 
 A network of two convolutions and two dense layers, in 32 bits, 100 images of 28 × 28 pixels a client, one pass. FedAvg
-of kinfolk, computed as it decides by itself, all clients at once, and client by client, against a loop over clients, each
-with a module and an optimiser of torch, with one thread and with all: the better one counts. Then FedCG
-with four branches, and 4 clients present of 60 and of 600. Medians of several repetitions, one program after the other.
+of kinfolk, computed as it decides by itself, all clients at once, and client by client, against a loop over clients,
+each with a module and an optimiser of torch, with one thread and with all: the better one counts. Then FedCG with four
+branches, and 4 clients present of 60 and of 600. Medians of several repetitions, one program after the other.
 """
 
 from __future__ import annotations
