@@ -38,7 +38,7 @@ LAST, ALL = ["conv2"], ["conv1", "conv2", "dense1", "dense2"]
 STEP, BATCH, PRESENT = 0.15, 20, 4
 MU = 0.1  # of FedProx
 BETA = 0.5  # as in the paper
-SCAFFOLD_STEP = 0.05  # longer ones diverge
+SCAFFOLD_STEP = 0.05  # not tuned
 FEDAVG, CONTROL, SEPARATE, UNJOINED = (
     "FedAvg",
     "control: one branch for all",
