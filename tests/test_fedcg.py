@@ -454,6 +454,8 @@ def test_bad_input_gets_a_sentence():
     assert "must be a whole number ≥ 1 or 'find'. Got 0" in refused(domains=0)
     assert "as many domains as nodes with data (60)" in refused(domains=61)
     assert "layers of the module ('0', '2'), got '7'" in refused(layers=["7"])
+    assert "a list of layers such as ['conv2'], or 'all', for FedCG, got '2'" in refused(layers="2")
+    assert "got []" in refused(layers=[])
     assert "every layer once" in refused(layers=["2", "2"])
     assert "must be a TorchLoss" in refused(loss=None)
     assert "got shape (2, 3)" in refused(adjacency=np.ones((2, 3)), domains=2)

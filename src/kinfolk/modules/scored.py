@@ -23,7 +23,7 @@ from kinfolk.modules.stacks import MOST_NUMBERS, Stack, stacks
 from kinfolk.typing import Floats, Ints
 
 TRIAL_ROWS = 4
-MUCH = 200_000  # numbers that a node keeps in a step, from which on one node after another is as quick
+MUCH = 200_000  # numbers that a node keeps in a step, from which on convolutions in groups gain nothing
 
 Batching = Literal["auto", "always", "never"]
 

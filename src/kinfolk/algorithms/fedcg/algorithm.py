@@ -145,6 +145,7 @@ class FedCG(Averaging[State, Memory]):
     def check(self, problem: Problem) -> None:
         """Settings that fit together and to the problem."""
         settings.check_loss(self.loss)
+        settings.check_paths(self.layers)
         super().check(problem)
         settings.check_domains(self.domains, self.most_domains, self.discovery, problem)
         settings.check_adjacency(self.adjacency, self.domains)

@@ -23,6 +23,12 @@ def check_loss(loss: Any) -> None:
         raise InputError(f"Expected a module with one argument for FedCG, got TorchLoss(side={loss.side}): drop it.")
 
 
+def check_paths(layers: Any) -> None:
+    """Some paths, or all."""
+    if (isinstance(layers, str) and layers != "all") or not len(layers):
+        raise InputError(f"Expected a list of layers such as ['conv2'], or 'all', for FedCG, got {layers!r}.")
+
+
 def check_domains(domains: Any, most: int, discovery: Discovery, problem: Problem) -> None:
     """As many domains as there can be."""
     clients = int(problem.has_data.sum())
