@@ -14,16 +14,17 @@ from kinfolk.typing import Floats, Ints
 
 
 class Role(StrEnum):
-    """What a model is in the comparison."""
+    """The names in the comparison that every run has; members and rivals have names of their own."""
 
-    FINAL = "final"  # for each node the best validated of the next three
+    FINAL = "final"  # the blend of all members
     TAILORED = "tailored"
     ALONE = "alone"
     POOLED = "pooled"
-    CONTROL = "control"  # tailored on a random graph
+    CONTROL = "control"  # the blend on graphs and places drawn at random
 
 
-MODEL_ROLES = (Role.TAILORED, Role.ALONE, Role.POOLED)  # a node ends with one of these
+SHOWN_ROLES = (Role.TAILORED, Role.ALONE, Role.POOLED)  # shown node by node beside the blend
+Part = Literal["final", "member", "baseline", "control", "rival"]  # that a line of the leaderboard plays
 Verdict = Literal["helps", "no clear difference", "does not help"]
 
 

@@ -38,6 +38,7 @@ from kinfolk.network.network import Network
 from kinfolk.objective.couplings import Coupling, EuclideanNorm, SquaredNorm
 from kinfolk.objective.losses import Logistic, Loss, Squared
 from kinfolk.report.facts import Role
+from kinfolk.tables.members.scores import loss_of
 from kinfolk.tables.own_code import from_file
 from kinfolk.tables.target import Target
 
@@ -67,6 +68,7 @@ class Candidate:
     rounds: int = 1_000
     warm_start: bool = True  # whether each value starts from the one before
     uses_graph: bool = True
+    linear: bool = True  # whether models are linear, so that many classes need a run each
     converges: bool = True  # whether it comes to rest, so that where it starts does not matter
 
     def runs(self, network: Network, values: Sequence[float], accuracy: float) -> Iterator[Run]:
@@ -88,7 +90,7 @@ def merged(network: Network) -> Network:
     return Network(graphs.edgeless(1), together, public=shared, features=network.features)
 
 
-Method = Callable[[Any, Network, Run], list[Candidate]]  # from what is learnt, and the pooled model
+Method = Callable[[Any, Network, Run], Candidate]  # from what is learnt, and the pooled model
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class Family:
     """A kind of models: how nodes learn alone, and the methods by which they learn together."""
 
     learns: Any  # a loss, or an estimator
+    linear: bool
     ridges: tuple[float, ...]  # to choose from, for nodes alone and for one model for all
     alone: Callable[[Any, float], Any]  # from what is learnt and a ridge term to an algorithm without messages
     methods: Mapping[str, Method]
@@ -103,7 +106,9 @@ class Family:
     def baselines(self) -> tuple[Candidate, Candidate]:
         """One model for all, and every node alone."""
         pooled, alone = (
-            Candidate(role, "", "ridge", self.ridges, lambda ridge: self.alone(self.learns, ridge))
+            Candidate(
+                role, "", "ridge", self.ridges, lambda ridge: self.alone(self.learns, ridge), linear=self.linear
+            )
             for role in (Role.POOLED, Role.ALONE)
         )
         return pooled, alone
@@ -113,7 +118,7 @@ class Family:
         if method not in self.methods:
             from_file(method, "a method", [*self.methods])
 
-    def tailored(self, method: str, network: Network, pooled: Run, ridge: float) -> list[Candidate]:
+    def tailored(self, method: str, network: Network, pooled: Run, ridge: float) -> Candidate:
         """A method by name, or from a file: a function from a loss or an estimator to an algorithm with a λ.
 
         One ridge term for each node adds up to that of the ``pooled`` model, where λ = ∞ leads; but no more than the
@@ -127,7 +132,8 @@ class Family:
             return self.methods[method](learns, network, pooled)
         make = from_file(method, "a method", [*self.methods])
         lams = tuple(part / degree(network) for part in ANY_LAMS)
-        return [Candidate(Role.TAILORED, method, "lam", lams, lambda lam: replace(make(learns), lam=lam))]
+        linear = isinstance(learns, Loss)
+        return Candidate(Role.TAILORED, method, "lam", lams, lambda lam: replace(make(learns), lam=lam), linear=linear)
 
 
 def degree(network: Network) -> float:
@@ -138,40 +144,42 @@ def degree(network: Network) -> float:
 # ---------------------------------------------------------------------- methods
 
 
-def _smooth(loss: Loss, network: Network, pooled: Run) -> list[Candidate]:
+def _smooth(loss: Loss, network: Network, pooled: Run) -> Candidate:
     """Neighbours become similar; λ in units of the curvature of a typical node's loss."""
     losses = network.site.local_losses(loss)
     scale = float(np.median(losses.trace[losses.has_data])) / losses.width / degree(network)
-    return [_gtvmin("gtvmin-smooth", loss, SquaredNorm(), [part * scale for part in SMOOTH_LAMS])]
+    return _gtvmin("gtvmin-smooth", loss, SquaredNorm(), [part * scale for part in SMOOTH_LAMS])
 
 
-def _clusters(loss: Loss, network: Network, pooled: Run) -> list[Candidate]:
+def _clusters(loss: Loss, network: Network, pooled: Run) -> Candidate:
     """Neighbours become equal; λ in units of the pull of a typical node's data on the pooled model."""
     losses = network.site.local_losses(loss)
     w = np.repeat(pooled.models.w, network.graph.node_count, axis=0)
     pull = np.linalg.norm(losses.gradient(w), axis=1)[losses.has_data]
     scale = float(np.median(pull)) / degree(network)
-    return [_gtvmin("gtvmin", loss, EuclideanNorm(), [part * scale for part in NORM_LAMS])]
+    return _gtvmin("gtvmin", loss, EuclideanNorm(), [part * scale for part in NORM_LAMS])
 
 
 def _gtvmin(method: str, loss: Loss, coupling: Coupling, lams: Sequence[float]) -> Candidate:
     return Candidate(Role.TAILORED, method, "lam", tuple(lams), lambda lam: GTVMin(loss, coupling, lam))
 
 
-def _relaxed(loss: Loss, network: Network, pooled: Run) -> list[Candidate]:
+def _relaxed(loss: Loss, network: Network, pooled: Run) -> Candidate:
     """FedRelax with the estimator that minimises the same loss."""
     if isinstance(loss, Squared):
         return _fedrelax(LinearModel(ridge=loss.ridge, intercept=True), network, pooled)
+    if not isinstance(loss, Logistic):
+        raise InputError("Expected numbers or classes for fedrelax with linear models, got counts or quantiles.")
     return _fedrelax(LogisticRegression(C=1 / max(loss.ridge, NO_RIDGE), max_iter=1_000), network, pooled)
 
 
-def _fedrelax(model: Any, network: Network, pooled: Run) -> list[Candidate]:
+def _fedrelax(model: Any, network: Network, pooled: Run) -> Candidate:
     lams = tuple(part / degree(network) for part in RELAX_LAMS)
     make = partial(FedRelax, model)
-    return [Candidate(Role.TAILORED, "fedrelax", "lam", lams, make, RELAX_ROUNDS, converges=False)]
+    return Candidate(Role.TAILORED, "fedrelax", "lam", lams, make, RELAX_ROUNDS, converges=False, linear=False)
 
 
-def _ifca(loss: Loss, network: Network, pooled: Run) -> list[Candidate]:
+def _ifca(loss: Loss, network: Network, pooled: Run) -> Candidate:
     """Clusters without a graph; their number is chosen."""
 
     def algorithm(count: float) -> IFCA:
@@ -179,11 +187,11 @@ def _ifca(loss: Loss, network: Network, pooled: Run) -> list[Candidate]:
 
     counts = tuple(float(k) for k in range(2, min(6, network.graph.node_count))) or (1.0,)
     options: dict[str, Any] = {"rounds": IFCA_ROUNDS, "warm_start": False, "uses_graph": False}
-    return [Candidate(Role.TAILORED, "ifca", "model_count", counts, algorithm, **options)]
+    return Candidate(Role.TAILORED, "ifca", "model_count", counts, algorithm, **options)
 
 
 LINEAR_METHODS: dict[str, Method] = {
-    "auto": lambda *problem: _smooth(*problem) + _clusters(*problem),
+    "auto": _smooth,
     "gtvmin": _clusters,
     "gtvmin-smooth": _smooth,
     "fedrelax": _relaxed,
@@ -196,15 +204,14 @@ ESTIMATOR_METHODS: dict[str, Method] = {"auto": _fedrelax, "fedrelax": _fedrelax
 
 
 def _linear(target: Target, ridges: tuple[float, ...]) -> Family:
-    if len(target.classes) > 2:
-        return _family(LogisticRegression(max_iter=1_000))
-    loss: Loss = (Logistic if target.classes else Squared)(reduction="sum", intercept=True)
-    return Family(loss, ridges, lambda loss, ridge: Local(replace(loss, ridge=ridge)), LINEAR_METHODS)
+    return Family(
+        loss_of(target), True, ridges, lambda loss, ridge: Local(replace(loss, ridge=ridge)), LINEAR_METHODS
+    )
 
 
 def _family(estimator: Any) -> Family:
     """Models of scikit-learn, or whatever follows its contract: together by FedRelax."""
-    return Family(estimator, (0.0,), lambda model, _: FedRelax(model, 0.0), ESTIMATOR_METHODS)
+    return Family(estimator, False, (0.0,), lambda model, _: FedRelax(model, 0.0), ESTIMATOR_METHODS)
 
 
 def _estimators(regressor: BaseEstimator, classifier: BaseEstimator) -> Callable[[Target], Family]:

@@ -1,0 +1,319 @@
+"""The comparison: members validated and fitted, the blend, every node alone, the control and the rivals."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kinfolk.engine.fit import Tolerance, fit
+from kinfolk.engine.run import Run
+from kinfolk.network.graph import Graph
+from kinfolk.progress import Bar
+from kinfolk.report.facts import Part, Role, on_globe
+from kinfolk.tables.blend import blend_weights, blended
+from kinfolk.tables.families import Candidate
+from kinfolk.tables.graph_source import control_graph, wide_graph
+from kinfolk.tables.journal import Journal
+from kinfolk.tables.members.boosted import Boosted
+from kinfolk.tables.members.intercepts import NodeIntercepts
+from kinfolk.tables.members.member import Fitted, Member, Sample
+from kinfolk.tables.members.slopes import RandomSlopes
+from kinfolk.tables.members.together import ROUGH, RunFit, Together, outputs
+from kinfolk.tables.prepared import Prepared, Rows
+from kinfolk.tables.validation import Validation, validate
+from kinfolk.typing import Floats, Ints
+
+FINE = 1e-6  # how exactly the answer is fitted
+MOST_ROUNDS = 10_000
+FLOAT = 8  # bytes
+LINEAR_MEMBERS = ("pooled", "intercepts", "slopes", "tailored", "wide", "boosted")
+OTHER_MEMBERS = ("pooled", "tailored")
+PLACED = ("intercepts", "tailored", "wide", "boosted")  # what graphs and places make a difference to
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One line of the comparison: which values of its parameters were tried, and what it has learnt with the best."""
+
+    name: str
+    part: Part
+    method: str  # as ``Settings.method`` names it; "" where there is none
+    parameters: tuple[str, ...]
+    values: Floats  # (values, parameters)
+    errors: Floats  # (values, folds) in cross-validation
+    best: int
+    weight: float | None  # in the blend
+    needs: str  # what sites must let others know
+    sent: float  # bytes that a federation would send
+    seconds: float
+    fitted: Fitted | None  # None for what is only compared
+
+    @property
+    def value(self) -> tuple[float, ...]:
+        """The values that were chosen."""
+        return tuple(self.values[self.best].tolist()) if len(self.values) else ()
+
+    @property
+    def error(self) -> float:
+        """In cross-validation, a mean over folds."""
+        return float(self.errors[self.best].mean()) if len(self.errors) else np.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """All training rows and the parts of cross-validation, as members see them."""
+
+    prepared: Prepared
+    whole: Sample
+    parts: Sequence[Sample]
+    test: Rows
+    journal: Journal
+    bar: Bar
+    fallback: Floats | None = None  # predictions of one model for all, where a node has no model
+    key: str = ""
+
+    @classmethod
+    def of(cls, prepared: Prepared, journal: Journal, bar: Bar) -> Study:
+        """The samples of a table."""
+        parts = [_sample(prepared, rows) for rows, _ in prepared.folding.folds]
+        return cls(prepared, _sample(prepared), parts, prepared.test, journal, bar)
+
+    def validate(self, member: Member) -> Validation:
+        """How a member does on rows that it has not seen."""
+        return validate(
+            self.prepared, member, self.whole, self.parts, self.fallback, self.journal, self.bar, self.key
+        )
+
+    def with_base(self, pooled: Validation) -> Study:
+        """The same, with one model for all as the base of other members."""
+
+        def based(sample: Sample) -> Sample:
+            fitted = next(iter(pooled.member.fits(sample, [pooled.value])))
+            return dataclasses.replace(sample, base=fitted.scores)
+
+        return dataclasses.replace(
+            self, whole=based(self.whole), parts=[based(each) for each in self.parts], fallback=pooled.predicted
+        )
+
+    def shuffled(self) -> Study | None:
+        """The control: graphs with the same degrees and places, drawn at random; None if there is no other graph."""
+        seed = self.prepared.settings.seed
+        order = np.random.default_rng([seed, 5]).permutation(self.whole.node_count)
+        samples = [_shuffled(each, order, seed) for each in (self.whole, *self.parts)]
+        whole, *parts = samples
+        if whole is None or any(each is None for each in parts):
+            return None
+        test = self.test if self.whole.places is None else _moved(self.test, self.whole.places, order)
+        return dataclasses.replace(self, whole=whole, parts=parts, test=test, key="control ")
+
+
+def _sample(prepared: Prepared, rows: Any = slice(None)) -> Sample:
+    seen = prepared.training.take(rows)
+    globe = on_globe(prepared.columns.coords)
+    wide = wide_graph(prepared.places, globe, prepared.names)
+    network, settings = prepared.network(rows), prepared.settings
+    return Sample(seen, network, wide, prepared.places, globe, prepared.target, settings.seed)
+
+
+def _moved(rows: Rows, places: Floats, order: Ints) -> Rows:
+    """Rows at the place of another node."""
+    return rows if rows.place is None else rows._replace(place=rows.place + (places[order] - places)[rows.owner])
+
+
+def _shuffled(sample: Sample, order: Ints, seed: int) -> Sample | None:
+    """Other nodes at every place, and other neighbours."""
+    graph = control_graph(sample.network.graph, seed)
+    if graph is None:
+        return None
+    rows, places, wide = sample.rows, sample.places, sample.wide
+    if places is not None:
+        rows, places = _moved(rows, places, order), places[order]
+    if wide is not None:
+        there = np.argsort(order)  # the node that is now at each place
+        ends = np.stack([there[wide.head], there[wide.tail]], axis=1)
+        wide = Graph(wide.node_count, ends, wide.weights, wide.names)
+    return dataclasses.replace(sample, rows=rows, network=sample.network.with_graph(graph), places=places, wide=wide)
+
+
+# ---------------------------------------------------------------------- members
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What came out: the entries, the weights of the blend, and its predictions of training rows it had not seen."""
+
+    entries: dict[str, Entry]
+    test: dict[str, Floats]  # predictions of the test rows, by name
+    unseen: Floats  # predictions of the blend for training rows, NaN where a row was never predicted
+    path_runs: list[Run]  # the tailored models along λ
+    left_out: dict[str, str]  # members that did not take part, and why
+
+
+def compared(prepared: Prepared, journal: Journal, bar: Bar) -> Comparison:
+    """Validate and fit everything; the test rows are only predicted."""
+    study = Study.of(prepared, journal, bar)
+    pooled, alone = (Together(each) for each in prepared.family.baselines())
+    first = study.validate(pooled)
+    study = study.with_base(first)
+    validations = {"pooled": first}
+    by_itself = study.validate(alone)
+    tailored = _tailored(study, first, by_itself)
+    wanted, left_out = _wanted(prepared, study.whole, tailored)
+    for member in wanted:
+        validations[member.name] = study.validate(member)
+    control = _control(study, validations, left_out)
+    weights = _weights(prepared, validations)
+    path_runs = _path_runs(validations["tailored"], study)
+    entries, test = {}, {}
+    for name, each in (validations | {"alone": by_itself}).items():
+        part: Part = "member" if name in weights else "baseline"
+        entries[name] = _entry(each, study, part, weights.get(name), path_runs)
+        test[name] = _filled(entries[name].fitted.predict(study.test), test.get("pooled"))
+    final = [test[name] for name in weights]
+    test = {Role.FINAL.value: blended(final, list(weights.values())), **test}
+    unseen = blended([validations[name].predicted for name in weights], list(weights.values()))
+    if control is not None:
+        entries["control"], test["control"] = control
+    return Comparison(entries, test, unseen, path_runs, left_out)
+
+
+def _filled(found: Floats, fallback: Floats | None) -> Floats:
+    """Predictions; where a node has no model, those of one model for all."""
+    return found if fallback is None else np.where(np.isnan(found), fallback, found)
+
+
+def _tailored(study: Study, pooled: Validation, alone: Validation) -> Candidate:
+    """The method that is asked for, with the ridge terms that suit the baselines, and λ to choose from."""
+    prepared, settings = study.prepared, study.prepared.settings
+    network = outputs(study.whole, False, prepared.family.linear)[0]
+    run = next(iter(pooled.member.fits(study.whole, [pooled.value]))).runs[0]
+    candidate = prepared.family.tailored(settings.method, network, run, alone.value[0])
+    return candidate if settings.lam == "auto" else dataclasses.replace(candidate, values=(float(settings.lam),))
+
+
+def _wanted(prepared: Prepared, whole: Sample, tailored: Candidate) -> tuple[list[Member], dict[str, str]]:
+    """The members besides one model for all, and why others are left out."""
+    named = prepared.settings.members or (LINEAR_MEMBERS if prepared.family.linear else OTHER_MEMBERS)
+    known: dict[str, Member] = {
+        each.name: each
+        for each in (
+            NodeIntercepts(), RandomSlopes(), Together(tailored), Together(tailored, "wide", True), Boosted(),
+        )
+    }  # fmt: skip
+    found, left_out = [], {}
+    for name in (name for name in dict.fromkeys((*named, "tailored")) if name != "pooled"):
+        member = known.get(name) or prepared.own_members[name]
+        why = member.missing(whole)
+        if name == "wide" and whole.wide is None or not tailored.uses_graph and name == "wide":
+            why = "there are no places"
+        if why is None:
+            found.append(member)
+        else:
+            left_out[name] = why
+    return found, left_out
+
+
+def _weights(prepared: Prepared, validations: dict[str, Validation]) -> dict[str, float]:
+    train = prepared.training
+    predicted = {name: each.predicted for name, each in validations.items()}
+    return blend_weights(predicted, train.y, train.owner, prepared.target, prepared.folding)
+
+
+def _entry(
+    validation: Validation, study: Study, part: Part, weight: float | None, path_runs: list[Run]
+) -> Entry:
+    """What a member has learnt from all training rows with its best value."""
+    began, member = time.perf_counter(), validation.member
+    fitted = _final(validation, study, path_runs)
+    seconds = time.perf_counter() - began
+    method = member.candidate.method if isinstance(member, Together) else ""
+    values = np.array(validation.values, dtype=np.float64).reshape(len(validation.values), -1)
+    return Entry(
+        member.name, part, method, member.parameters, values, validation.errors, validation.best, weight,
+        member.needs, _sent(member, study.whole, fitted), seconds, fitted,
+    )  # fmt: skip
+
+
+def _final(validation: Validation, study: Study, path_runs: list[Run]) -> Fitted:
+    """The tailored models are fitted as exactly as can be, from the start: history and cost are those of one run."""
+    member = validation.member
+    if member.name != "tailored" or not isinstance(member, Together):
+        return next(iter(member.fits(study.whole, [validation.value])))
+    if not member.candidate.converges:
+        return RunFit((path_runs[validation.best],), study.whole.target)
+    algorithm = member.candidate.algorithm(validation.value[0])
+    networks = outputs(study.whole, member.wide, member.candidate.linear)
+    stop = Tolerance(FINE)
+    runs = [fit(network, algorithm, rounds=MOST_ROUNDS, stop=stop, progress=False) for network in networks]
+    return RunFit(tuple(runs), study.whole.target)
+
+
+def _path_runs(validation: Validation, study: Study) -> list[Run]:
+    """The tailored models of the first output for all values of λ, fitted to all training rows."""
+    candidate = validation.member.candidate
+    study.bar.expect(len(candidate.values))
+    out = []
+    network = outputs(study.whole, False, candidate.linear)[0]
+    for run in candidate.runs(network, candidate.values, ROUGH):
+        out.append(run)
+        study.bar.advance(1, "along λ")
+    return out
+
+
+def _sent(member: Member, whole: Sample, fitted: Fitted) -> float:
+    """Bytes that would leave nodes: every row where all are needed, sums otherwise, or the messages of a run."""
+    if isinstance(fitted, RunFit) and member.needs != "rows of all":
+        return sum(float(run.history["bytes"].iloc[-1]) for run in fitted.runs)
+    width = whole.rows.X.shape[1] + 1
+    if member.needs == "rows of all":
+        return float(FLOAT * len(whole.rows.y) * width)
+    return float(FLOAT * whole.node_count * width * (width + 1))
+
+
+def tailored_run(entry: Entry) -> Run:
+    """The run of the tailored models, of the first output."""
+    assert isinstance(entry.fitted, RunFit) and isinstance(entry.fitted.runs[0], Run)
+    return entry.fitted.runs[0]
+
+
+# ---------------------------------------------------------------------- the control
+
+
+def _control(
+    study: Study, validations: dict[str, Validation], left_out: dict[str, str]
+) -> tuple[Entry, Floats] | None:
+    """The blend on graphs and places drawn at random; a graph by similarity that is no better is not used."""
+    shuffled = study.shuffled()
+    if shuffled is None or not any(_uses_graph(each.member) for each in validations.values()):
+        return None
+    began = time.perf_counter()
+    placed = study.whole.places is not None
+    again = {
+        name: shuffled.validate(each.member)
+        for name, each in validations.items()
+        if name in PLACED and (placed or _uses_graph(each.member))
+    }
+    if study.prepared.source.origin.kind == "similarity" and validations["tailored"].error >= again["tailored"].error:
+        left_out["tailored"] = "a random graph does as well"
+    both = validations | again
+    weights = _weights(study.prepared, both)
+    found: list[Floats] = []
+    for name in weights:
+        where = shuffled if name in again else study
+        fitted = next(iter(both[name].member.fits(where.whole, [both[name].value])))
+        found.append(_filled(fitted.predict(where.test), found[0] if found else None))
+    values = np.empty((0, 0))
+    entry = Entry(
+        "control", "control", validations["tailored"].member.candidate.method, (), values, values, 0, None,
+        "", 0.0, time.perf_counter() - began, None,
+    )  # fmt: skip
+    return entry, blended(found, list(weights.values()))
+
+
+def _uses_graph(member: Member) -> bool:
+    return isinstance(member, Together) and member.candidate.uses_graph

@@ -1,0 +1,62 @@
+"""An estimator of the user's own as a member: it learns from all rows in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+
+from kinfolk.checks import InputError
+from kinfolk.tables.members.boosted import with_node
+from kinfolk.tables.members.member import Member, Needs, Sample, Value
+from kinfolk.tables.prepared import Rows
+from kinfolk.tables.target import Target
+from kinfolk.typing import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class OwnFit:
+    """A fitted estimator."""
+
+    estimator: Any
+    target: Target
+    node_count: int
+
+    def predict(self, rows: Rows) -> Floats:
+        """Predict rows."""
+        Z = with_node(rows, self.node_count)
+        if not self.target.classes:
+            return np.asarray(self.estimator.predict(Z), dtype=np.float64)
+        out = np.zeros((len(Z), len(self.target.classes)))
+        out[:, self.estimator.classes_.astype(np.int64)] = self.estimator.predict_proba(Z)
+        return out
+
+
+class OwnEstimator(Member):
+    """A model with ``fit`` and ``predict``: it sees features, places and the number of the node."""
+
+    needs: ClassVar[Needs] = "rows of all"
+
+    def __init__(self, estimator: Any, name: str | None = None) -> None:
+        self.estimator, self.name = estimator, name or type(estimator).__name__
+
+    def check(self, target: Target) -> None:
+        """Refuse what cannot predict such a target."""
+        if not hasattr(self.estimator, "fit") or not hasattr(self.estimator, "predict"):
+            raise InputError(f"Expected members by name or models with fit and predict, got {self.name}.")
+        if bool(is_classifier(self.estimator)) != target.classifies:
+            wanted = "classifier" if target.classifies else "regressor"
+            raise InputError(f"Expected a {wanted} as a member for this target, got {self.name}.")
+
+    def values(self, sample: Sample) -> Sequence[Value]:
+        """There is nothing to choose."""
+        return [()]
+
+    def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[OwnFit]:
+        """A fresh copy of the estimator, fitted."""
+        for _ in values:
+            fitted = clone(self.estimator).fit(with_node(sample.rows, sample.node_count), sample.rows.y)
+            yield OwnFit(fitted, sample.target, sample.node_count)
