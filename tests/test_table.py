@@ -620,13 +620,6 @@ def test_plain_python_inputs(tmp_path):
     found.save(tmp_path / "run")
 
 
-def test_guessed_coordinates_that_move_are_features():
-    table = shops(12, count=4).assign(x=lambda t: t["price"] + 1.0, y=lambda t: t["price"] ** 2)
-    columns = find_columns(table, Settings("shop", "sales"))
-    assert columns.coords == ()
-    assert {"x", "y"} <= set(columns.numbers)
-
-
 def test_latitude_comes_first_whatever_the_order():
     table = shops(3).assign(lat=lambda t: t["shop"].str[-1].astype(float), lon=0.0)
     assert find_columns(table, Settings("shop", "sales", coords=("lon", "lat"))).coords == ("lat", "lon")

@@ -30,6 +30,8 @@ PARAMETERS = {"lam": "λ = {}", "ridge": "ridge {}", "model_count": "{} models"}
 NOTES = {
     "coordinates": "{columns} are used as node positions, not as features; list them in `features` to use them "
     "as both.",
+    "coordinates of rows": "{columns} are used as features, and their means as node positions: rows have places of "
+    "their own.",
     "constant column": "Column {column} has the same value everywhere: left out.",
     "time column": "Column {column} is the time: later rows are to be predicted, so it is not a feature.",
     "unreadable dates": "Column {column} looks like dates that cannot be read: left out. Write them as 2026-01-31.",

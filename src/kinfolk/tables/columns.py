@@ -11,10 +11,11 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, listing
-from kinfolk.report.facts import Note
+from kinfolk.report.facts import Note, on_globe
 from kinfolk.tables.settings import Settings
 
 PLACES = (("lat", "lon"), ("latitude", "longitude"), ("lat", "lng"), ("lat", "long"), ("x", "y"))
+LARGEST_DEGREES = (90.0, 360.0)  # of latitude and longitude
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 OTHER_DATE = r"\d{1,2}[./]\d{1,2}[./]\d{2,4}"
 MOSTLY = 0.5  # a text column with a larger share of numbers is a column of numbers with mistakes
@@ -47,11 +48,13 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
     _check_there(table, settings)
     mark = settings.test if isinstance(settings.test, str) else None
     coords = _coords(table, settings)
-    taken = {settings.node, settings.target, mark, *coords}
+    moving = bool(coords) and not _settled(table, settings.node, list(coords))
+    taken = {settings.node, settings.target, mark, *(() if moving else coords)}
     chosen = tuple(dict.fromkeys(settings.features)) or tuple(
         map(str, (name for name in table.columns if name not in taken))
     )
-    notes = [Note("coordinates", {"columns": list(coords)})] if coords and not settings.features else []
+    kind = "coordinates of rows" if moving else "coordinates"
+    notes = [Note(kind, {"columns": list(coords)})] if coords and not settings.features else []
     numbers, categories, dates = [], [], []
     for name in chosen:
         column = table[name]
@@ -113,22 +116,35 @@ def _check_there(table: pandas.DataFrame, settings: Settings) -> None:
 
 
 def _coords(table: pandas.DataFrame, settings: Settings) -> tuple[str, ...]:
-    """The columns of the coordinates, latitude first: those named, or some that look like it, one place per node."""
+    """The columns of the coordinates, latitude first: those named, or some that look like it."""
     if len(settings.coords) == 2 and settings.coords[1].lower().startswith("lat"):
         return settings.coords[::-1]
-    if settings.coords or settings.graph not in ("auto", "coordinates"):
+    if settings.coords:
         return settings.coords
     lower = {str(name).lower(): str(name) for name in table.columns}
     for pair in PLACES:
         names = [lower[name] for name in pair if name in lower]
-        free = len(names) == 2 and not {settings.node, settings.target} & set(names)
-        if free and _settled(table, settings.node, names):
+        free = len(names) == 2 and not {settings.node, settings.target, settings.time, settings.test} & set(names)
+        if free and _are_places(table, settings.node, names):
             return tuple(names)
     if settings.graph == "coordinates":
         raise InputError(
             "Expected columns with coordinates, found none called lat and lon or x and y: name them with coords."
         )
     return ()
+
+
+def _are_places(table: pandas.DataFrame, node: str, names: list[str]) -> bool:
+    """Whether columns place every node: latitudes and longitudes in degrees, or one x and y for each node."""
+    read = table[names].apply(pandas.to_numeric, errors="coerce")
+    known = read.notna().all(axis=1)
+    if len(read[known].drop_duplicates()) < 2:
+        return False
+    if (read.isna() & table[names].notna()).any(axis=None) or table[node][known].nunique() < table[node].nunique():
+        return False
+    if not on_globe(tuple(names)):
+        return _settled(table, node, names) and bool(np.isfinite(read[known]).all(axis=None))
+    return bool((np.abs(read[known].to_numpy()) <= LARGEST_DEGREES).all())
 
 
 def _settled(table: pandas.DataFrame, node: str, names: list[str]) -> bool:

@@ -17,6 +17,7 @@ from kinfolk.tables.columns import Columns, as_texts, find_columns, node_names
 from kinfolk.tables.encoding import Encoder, encode, plain
 from kinfolk.tables.families import Family, family_of
 from kinfolk.tables.graph_source import GraphSource, graph_source
+from kinfolk.tables.places import filled, node_places, row_places
 from kinfolk.tables.reading import fingerprint
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.splits import Fold, folds, held_out_rows, table_times
@@ -32,10 +33,11 @@ class Rows(NamedTuple):
     X: Floats  # (rows, features)
     y: Floats  # (rows,)
     owner: Ints  # (rows,) number of the node
+    place: Floats | None = None  # (rows, 2) where each row is, latitude first
 
     def take(self, which: Any) -> Rows:
         """Some of them, by a mask or by number."""
-        return Rows(self.X[which], self.y[which], self.owner[which])
+        return Rows(self.X[which], self.y[which], self.owner[which], None if self.place is None else self.place[which])
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,7 @@ class Prepared:
     folds: list[Fold]  # of the training rows
     held_out: Bools  # (rows,) the test rows
     source: GraphSource
-    places: Floats | None  # (nodes, 2)
+    places: Floats | None  # (nodes, 2) the middle of each node's rows
     notes: list[Note]
 
     @property
@@ -67,7 +69,8 @@ class Prepared:
 
     def network(self, rows: Any = slice(None)) -> Network:
         """The network of some training rows, with public points for methods that compare predictions."""
-        data = Data.from_rows(*self.training.take(rows), len(self.names))
+        taken = self.training.take(rows)
+        data = Data.from_rows(taken.X, taken.y, taken.owner, len(self.names))
         blank, features = graphs.edgeless(len(self.names), self.names), self.encoder.get_feature_names_out()
         network = Network(blank, data, features=features)
         network = network.with_graph(self.source.graph(network, self.target))
@@ -81,8 +84,8 @@ def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, m
         raise InputError(f"Expected a data frame, got {type(table).__name__}: read a file with kinfolk.read_table.")
     given = table.rename(columns=str)
     edges = edges if edges is None or isinstance(edges, pandas.DataFrame) else pandas.DataFrame(list(edges))
-    columns = find_columns(given, settings)
-    table = given[given[columns.target].notna()]
+    table = given[given[settings.target].notna()] if settings.target in given else given
+    columns = find_columns(table, settings)
     names = sorted(as_texts(table[columns.node]).unique())
     owner = np.searchsorted(np.array(names, dtype=object), node_names(table, columns.node)).astype(np.int64)
     held_out = held_out_rows(table, columns, settings, owner)
@@ -93,9 +96,12 @@ def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, m
     unseen = held_out & np.isnan(y)
     if (unseen == held_out).all():
         raise InputError("Expected test rows of classes that training rows have, got none: hold out other rows.")
-    source, places = graph_source(table, columns, settings, names, edges)
+    place = row_places(table, columns)
+    places = None if place is None else node_places(place, owner, ~held_out, names, columns.coords)
+    source = graph_source(places, columns, settings, names, edges)
     encoder = Encoder.fit(plain(table[~held_out], columns), columns)
-    rows = Rows(encode(encoder, table, columns), y, owner)
+    place = None if place is None or places is None else filled(place, owner, places)
+    rows = Rows(encode(encoder, table, columns), y, owner, place)
     times = table_times(table, columns.time)[~held_out] if columns.time else None
     notes = [
         *columns.notes,

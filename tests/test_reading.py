@@ -1,0 +1,123 @@
+"""Reading tables as people have them: places, folds that match the test, times, columns, targets of any kind, notes."""
+
+import numpy as np
+import pandas
+import pytest
+
+from kinfolk import graphs
+from kinfolk.report.words import note_text
+from kinfolk.tables import Settings, learn
+from kinfolk.tables.columns import find_columns
+from kinfolk.tables.graph_source import wide_graph
+from kinfolk.tables.prepared import prepare
+
+
+def farms(rows=12, count=8, seed=0):
+    """Farms with a soil and rain, whose fields lie around the farm."""
+    rng = np.random.default_rng(seed)
+    farm = np.repeat(np.arange(count), rows)
+    frame = pandas.DataFrame({"farm": [f"farm {k:02}" for k in farm], "rain": rng.normal(size=len(farm))})
+    frame["soil"] = rng.choice(["clay", "sand"], size=len(farm))
+    frame["yield"] = 3 + 2 * frame["rain"] + (frame["soil"] == "clay") + 0.3 * rng.normal(size=len(farm))
+    return frame
+
+
+def placed(table, wander=0.01, seed=1):
+    """Latitudes and longitudes: each farm its own, each row a bit aside."""
+    rng, number = np.random.default_rng(seed), table["farm"].str[-2:].astype(int)
+    aside = wander * rng.normal(size=(len(table), 2))
+    return table.assign(lat=50 + number + aside[:, 0], lon=10 + 0.5 * number + aside[:, 1])
+
+
+def prepared_of(table, **settings):
+    return prepare(table, Settings.of({"node": "farm", "target": "yield", **settings}))
+
+
+def kinds(notes):
+    return [note.kind for note in notes]
+
+
+# ---------------------------------------------------------------------- places
+
+
+def test_rows_have_places_and_a_node_is_in_the_middle_of_its_training_rows():
+    table = placed(farms())
+    found = prepared_of(table)
+    np.testing.assert_allclose(found.rows.place, table[["lat", "lon"]])
+    train = table[~found.held_out]
+    middle = train.groupby("farm")[["lat", "lon"]].mean()
+    np.testing.assert_allclose(found.places, middle, atol=1e-3)  # so near that the globe is flat
+    np.testing.assert_array_equal(found.training.place, found.rows.place[~found.held_out])
+    assert found.source.origin.kind == "coordinates"
+    assert {"lat", "lon"} <= set(found.columns.numbers)
+    assert kinds(found.notes) == ["coordinates of rows"]
+    assert "'lat' and 'lon' are used as features, and their means" in note_text(found.notes[0])
+
+
+def test_one_place_per_node_is_no_feature():
+    found = prepared_of(placed(farms(), wander=0.0))
+    assert not {"lat", "lon"} & set(found.columns.features)
+    assert kinds(found.notes) == ["coordinates"]
+    np.testing.assert_allclose(found.places[found.rows.owner], found.rows.place, atol=1e-9)
+
+
+def test_a_held_out_node_is_where_its_test_rows_are():
+    table = placed(farms()).assign(test=lambda t: t["farm"] == "farm 03")
+    found = prepared_of(table, test="test")
+    np.testing.assert_allclose(found.places[3], table[table["test"]][["lat", "lon"]].mean(), atol=1e-3)
+
+
+def test_a_missing_place_is_that_of_the_node():
+    table = placed(farms())
+    table.loc[[0, 30], "lat"] = np.nan
+    found = prepared_of(table)
+    np.testing.assert_array_equal(found.rows.place[[0, 30]], found.places[[0, 2]])
+    assert np.isfinite(found.rows.place).all()
+
+
+def test_guessed_columns_that_are_no_places():
+    moving = farms().assign(x=lambda t: t["rain"] + 1.0, y=lambda t: t["rain"] ** 2)
+    assert find_columns(moving, Settings("farm", "yield")).coords == ()
+    assert find_columns(moving, Settings("farm", "yield", coords=("x", "y"))).coords == ("x", "y")
+    metres = farms().assign(lat=lambda t: 1e5 + np.arange(len(t)), lon=1e6)
+    assert find_columns(metres, Settings("farm", "yield")).coords == ()
+    partly = placed(farms(), wander=0.0)
+    partly.loc[partly["farm"] == "farm 02", "lat"] = np.nan
+    assert find_columns(partly, Settings("farm", "yield")).coords == ()
+    same = farms().assign(lat=60.0, lon=25.0)
+    assert prepared_of(same).source.origin.kind == "similarity"
+
+
+def test_nodes_that_share_a_place():
+    table = placed(farms(), wander=0.0)
+    table.loc[table["farm"] < "farm 05", ["lat", "lon"]] = 48.0, 11.0
+    run = learn(table, node="farm", target="yield", neighbours=2, lam=1.0, folds=2, progress=False)
+    assert np.isfinite(run.leaderboard["error"]).all()
+    assert ((run.graph.head < 5) & (run.graph.tail < 5)).sum() >= 5
+
+
+@pytest.mark.parametrize("metric", ["planar", "great-circle"])
+def test_nearest_pairs_with_equal_places(metric):
+    points = np.repeat([[0.0, 0.0], [0.0, 1.0], [40.0, 7.0]], [6, 1, 5], axis=0)
+    graph = graphs.knn(points, 3, metric=metric)
+    assert (graph.head != graph.tail).all()
+    degrees = np.bincount(np.concatenate([graph.head, graph.tail]), minlength=12)
+    assert (degrees >= 3).all()
+    apart = (points[graph.head] != points[graph.tail]).any(axis=1)
+    lone = (graph.head == 6) | (graph.tail == 6)
+    assert (apart == lone).all()  # only the node that is alone at its place looks elsewhere
+
+
+def test_the_wide_graph():
+    places = np.random.default_rng(0).random((40, 2))
+    graph = wide_graph(places, False, [str(k) for k in range(40)])
+    distance = np.linalg.norm(places[graph.head] - places[graph.tail], axis=1)
+    expected = 1 / (distance + 0.3 * np.median(distance))
+    np.testing.assert_allclose(graph.weights / graph.weights[0], expected / expected[0])
+    every = np.linalg.norm(places[:, None] - places, axis=2)
+    nearest = np.argsort(every, axis=1)[:, 1:16]
+    pairs = {tuple(sorted((i, int(j)))) for i in range(40) for j in nearest[i]}
+    assert pairs == set(zip(graph.head.tolist(), graph.tail.tolist(), strict=True))
+    assert wide_graph(None, False, []) is None
+    assert wide_graph(places[:4], True, list("abcd")).edge_count == 6
+    assert (wide_graph(np.zeros((5, 2)), True, list("abcde")).weights > 0).all()
