@@ -117,7 +117,7 @@ def neighbourhoods(graph: Graph) -> Ints:
     return block.astype(np.int64)
 
 
-def judge(errors: HeldOutErrors, graph: Graph, recommended: Role, alone_is_possible: bool, seed: int) -> Judgement:
+def judge(errors: HeldOutErrors, graph: Graph, alone_is_possible: bool, seed: int, recommended: Role = Role.POOLED) -> Judgement:
     """Compare tailored models with the better baseline.
 
     Parameters
@@ -141,8 +141,8 @@ def judge(errors: HeldOutErrors, graph: Graph, recommended: Role, alone_is_possi
     nodes = errors.by_node(graph.node_count).dropna()
     baselines = [Role.ALONE, Role.POOLED] if alone_is_possible else [Role.POOLED]
     against = min(baselines, key=lambda role: nodes[role].to_numpy().mean())
-    gain, low, high = interval(errors, graph, against, Role.TAILORED, seed)
-    difference = nodes[Role.TAILORED] - nodes[against]
+    gain, low, high = interval(errors, graph, against, Role.FINAL, seed)
+    difference = nodes[Role.FINAL] - nodes[against]
     verdict: Verdict = "helps" if low > 0 else "does not help" if high < 0 else "no clear difference"
     control = None
     if Role.CONTROL in errors.rows and verdict == "helps":

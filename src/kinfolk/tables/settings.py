@@ -52,6 +52,9 @@ class Settings:
         Whether the target is a number or a class.
     folds : int
         Number of parts for cross-validation.
+    members : tuple of str
+        Members of the blend: ``"pooled"``, ``"intercepts"``, ``"slopes"``, ``"tailored"``, ``"wide"``, ``"boosted"``;
+        all by default.
     seed : int
         Seed of all that is drawn.
     """
@@ -70,6 +73,7 @@ class Settings:
     time: str | None = None
     task: Task = "auto"
     folds: Annotated[int, AtLeast(2)] = 3
+    members: tuple[str, ...] = ()
     seed: Annotated[int, AtLeast(0)] = 0
 
     @classmethod

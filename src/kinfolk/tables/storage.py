@@ -25,22 +25,22 @@ import tomli_w
 
 from kinfolk.checks import InputError, printable
 from kinfolk.engine.saved_models import plain, read_arrays, write_arrays
-from kinfolk.engine.saved_run import load_run, save_run
 from kinfolk.network.graph import Graph
-from kinfolk.report.facts import MODEL_ROLES, GraphOrigin, Made, Note, Role
+from kinfolk.report.facts import GraphOrigin, Made, Note, Part, Role
 from kinfolk.tables.columns import Columns
+from kinfolk.tables.comparison import Entry
 from kinfolk.tables.encoding import Encoder
-from kinfolk.tables.families import Parameter
 from kinfolk.tables.judging import HeldOutErrors
+from kinfolk.tables.members.saving import Reader, kind_of, write_fitted
 from kinfolk.tables.own_code import code_file, trusted_types
 from kinfolk.tables.path import path_of
 from kinfolk.tables.settings import Settings, read_toml
-from kinfolk.tables.table_run import Member, TableRun
+from kinfolk.tables.table_run import TableRun
 from kinfolk.tables.target import Target
 
 UNFINISHED = ".unfinished"
-FORMAT = 2  # of a folder; another one is refused
-KEPT = ("method", "parameter", "values", "errors", "best", "seconds")  # of a member, beside its run
+FORMAT = 3  # of a folder; another one is refused
+KEPT = ("part", "method", "parameters", "values", "errors", "best", "weight", "needs", "sent", "seconds")  # of an entry
 LOSS = "loss "  # begins the columns with the losses of held-out rows
 
 
@@ -99,8 +99,9 @@ def _write(run: TableRun, folder: Path, repeat: dict[str, Any]) -> None:
     models = folder / "models"
     shutil.rmtree(models, ignore_errors=True)
     models.mkdir()
-    for role, member in run.members.items():
-        save_run(member.run, models / role.value)
+    for name, entry in run.entries.items():
+        if entry.fitted is not None:
+            write_fitted(entry.fitted, models / name)
     write_arrays(
         models / "encoder.safetensors", run.encoder.to_arrays(), {"columns": json.dumps(run.encoder.to_json())}
     )
@@ -125,8 +126,13 @@ def _metrics(run: TableRun) -> dict[str, Any]:
         **{name: asdict(getattr(run, name)) for name in ("columns", "target", "origin", "made")},
         "remarks": [asdict(note) for note in run.remarks],
         "path": {"names": run.path.names, "coefficients": run.path.coefficients},
-        "members": {role.value: {name: getattr(each, name) for name in KEPT} for role, each in run.members.items()},
+        "entries": {name: _kept(entry) for name, entry in run.entries.items()},
     }
+
+
+def _kept(entry: Entry) -> dict[str, Any]:
+    stored = {"stored": None if entry.fitted is None else kind_of(entry.fitted)}
+    return {name: getattr(entry, name) for name in KEPT} | stored
 
 
 def results_for_programs(run: TableRun) -> dict[str, Any]:
@@ -142,7 +148,7 @@ def _write_graph(run: TableRun, file: Path) -> None:
     graph = networkx.Graph()
     for k, (name, row) in enumerate(run.nodes.iterrows()):
         known_as = _for_xml(str(name))
-        graph.add_node(known_as, group=int(row["group"]), role=str(row["role"]), number=k)
+        graph.add_node(known_as, group=int(row["group"]), number=k)
         if run.places is not None:
             graph.nodes[known_as].update(latitude=float(run.places[k, 0]), longitude=float(run.places[k, 1]))
     names = [_for_xml(str(name)) for name in run.nodes.index]
@@ -211,15 +217,12 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
         _check_format(metrics.get("format"), folder)
         target, columns = Target(**_tupled(metrics["target"])), Columns(**_tupled({**metrics["columns"], "notes": []}))
         origin, made = GraphOrigin(**_tupled(metrics["origin"])), Made(**metrics["made"])
-        remarks, tried = [Note(**note) for note in metrics["remarks"]], dict(metrics["members"])
+        remarks, tried = [Note(**note) for note in metrics["remarks"]], dict(metrics["entries"])
     with _reading(folder, "run.toml"):
         settings = Settings.of(read_toml(folder / "run.toml")["settings"])
     with _reading(folder, "nodes.parquet"):
-        nodes = pandas.read_parquet(folder / "nodes.parquet", columns=["node", "train_rows", "role"])
-        names, roles = [str(name) for name in nodes["node"]], [Role(role) for role in nodes["role"]]
-        train_rows = nodes["train_rows"].to_numpy(dtype=np.int64)
-        if not set(roles) <= set(MODEL_ROLES):
-            raise ValueError("other roles")
+        nodes = pandas.read_parquet(folder / "nodes.parquet", columns=["node", "train_rows"])
+        names, train_rows = [str(name) for name in nodes["node"]], nodes["train_rows"].to_numpy(dtype=np.int64)
     with _reading(folder, "graph.graphml"):
         graph, flow, places = _read_graph(folder / "graph.graphml", names)
     with _reading(folder, "encoder.safetensors"):
@@ -227,19 +230,20 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
         encoder = Encoder.of(json.loads(words["columns"]), arrays)
         if encoder.columns != set(columns.features):
             raise ValueError("other columns than those of the table")
-    width, members = len(encoder.get_feature_names_out()), {}
+    reader = Reader(target, len(names), len(encoder.get_feature_names_out()), places, trusted)
+    entries: dict[str, Entry] = {}
     for name, kept in tried.items():
         with _reading(folder, f"the {name} models"):
-            members[Role(name)] = _read_member(folder / "models" / Role(name), kept, len(names), width, trusted, models)
+            entries[name] = _read_entry(name, folder / "models" / _inside(name), kept, reader, entries, models)
     with _reading(folder, "path.safetensors"):
         arrays = read_arrays(folder / "path.safetensors")[1]
-        path = path_of(target, members[Role.TAILORED], **arrays, **_tupled(metrics["path"]))
+        path = path_of(target, entries[Role.TAILORED], **arrays, **_tupled(metrics["path"]))
     with _reading(folder, "predictions.parquet"):
         predictions = pandas.read_parquet(folder / "predictions.parquet")
         errors = _errors(predictions, names, target)
     run = TableRun(
         settings=settings, columns=columns, encoder=encoder, target=target, graph=graph, places=places,
-        members=members, flow=flow, path=path, roles=roles, train_rows=train_rows,
+        entries=entries, flow=flow, path=path, train_rows=train_rows,
         errors=errors, predictions=predictions.drop(columns=[f"{LOSS}{role}" for role in errors.rows]),
         remarks=remarks, origin=origin, made=made,
     )  # fmt: skip
@@ -248,22 +252,31 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
     return run
 
 
-def _read_member(
-    folder: Path, kept: Mapping[str, Any], nodes: int, features: int, trusted: Sequence[str], models: bool
-) -> Member:
-    size = 1 if folder.name == Role.POOLED else nodes
+def _read_entry(
+    name: str, folder: Path, kept: Mapping[str, Any], reader: Reader, before: Mapping[str, Entry], models: bool
+) -> Entry:
     values, errors = np.array(kept["values"], dtype=np.float64), np.array(kept["errors"], dtype=np.float64)
-    if kept["parameter"] not in get_args(Parameter) or values.shape != errors.shape[:1] or errors.ndim != 2:
+    if kept["part"] not in get_args(Part) or len(values) != len(errors) or not 0 <= kept["best"] < max(len(values), 1):
         raise ValueError("a choice of other values")
-    run = load_run(folder, size, features, trusted=trusted, models=models)
-    return Member(
-        str(kept["method"]), kept["parameter"], values, errors, int(kept["best"]), run, float(kept["seconds"])
-    )
+    fitted, stored = None, kept["stored"]
+    if stored is not None:
+        base = before[Role.POOLED].fitted if name != Role.POOLED else None
+        fitted = reader.read(stored, folder, base) if models else reader.without_models(stored, folder)
+    given = {each: tuple(value) if isinstance(value, list) else value for each, value in kept.items() if each in KEPT}
+    return Entry(name, **{**given, "values": values, "errors": errors}, fitted=fitted)
+
+
+def _inside(name: str) -> str:
+    """A name that is that of a folder, and of no other place."""
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise ValueError(f"a member called {name!r}")
+    return name
 
 
 def _errors(predictions: pandas.DataFrame, names: list[str], target: Target) -> HeldOutErrors:
     number = {name: k for k, name in enumerate(names)}
-    losses = {role.value: predictions[f"{LOSS}{role}"].to_numpy() for role in Role if f"{LOSS}{role}" in predictions}
+    marked = [str(column) for column in predictions if str(column).startswith(LOSS)]
+    losses = {column.removeprefix(LOSS): predictions[column].to_numpy() for column in marked}
     if not all(np.isfinite(loss).all() and (loss >= 0).all() for loss in losses.values()) or not len(predictions):
         raise ValueError("losses that are none")
     return HeldOutErrors(losses, np.array([number[name] for name in predictions["node"]], dtype=np.int64), target)

@@ -26,6 +26,11 @@ class Target:
     classes: tuple[Any, ...] = ()  # none: a number
     centre: float = 0.0
     spread: float = 1.0
+    level: float = 0.5
+
+    @property
+    def kind(self):
+        return "classes" if self.classes else "number"
 
     @property
     def classifies(self) -> bool:
