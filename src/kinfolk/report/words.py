@@ -39,6 +39,9 @@ NOTES = {
     "rows without a target": "{count} rows without a target were left out.",
     "test rows of unseen classes": "{count} test rows have a class that no training row has: not tested.",
     "classes": "The target is read as {count} classes; task regression predicts it as a number.",
+    "later rows": "The test rows lie beyond the training rows in column {column}: cross-validation predicts "
+    "rows beyond others in it, too.",
+    "new nodes": "The test rows are of nodes without training rows: cross-validation predicts nodes without rows, too.",
     "alone is impossible": "Alone is impossible: no tested node has training rows.",
     "nodes without training rows": "{count} tested nodes have no training rows: alone they get the model of all.",
     "graph not used": "This method does not use the graph; it is only shown.",

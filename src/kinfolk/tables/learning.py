@@ -162,7 +162,7 @@ def _choose(
 ) -> tuple[dict[Role, Validation], Graph | None]:
     """Predict parts of the training rows from the others with every candidate and value; λ is chosen here."""
     family, settings = prepared.family, prepared.settings
-    parts = [prepared.network(rows) for rows, _ in prepared.folds]
+    parts = [prepared.network(rows) for rows, _ in prepared.folding.folds]
 
     def tried(candidate: Candidate, where: list[Network], fallback: Floats | None) -> Validation:
         return validate(prepared, candidate, where, fallback, journal, bar)

@@ -50,7 +50,7 @@ def validate(
     bar: Bar,
 ) -> Validation:
     """Predict every fold from the others with all values; a node without a model has the ``fallback`` loss."""
-    train, held = prepared.training, [np.flatnonzero(rows) for _, rows in prepared.folds]
+    train, held = prepared.training, [np.flatnonzero(rows) for _, rows in prepared.folding.folds]
     before, key = bar.count, f"{candidate.role} {candidate.method} {candidate.values}"
     note = str(candidate.role) if candidate.role is Role.CONTROL else candidate.method or str(candidate.role)
 
