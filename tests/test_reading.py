@@ -238,3 +238,28 @@ def test_a_last_time_with_many_rows_is_held_out():
     assert len(np.unique(found.folding.times)) == 2
     assert found.held_out.mean() == pytest.approx(1 / 3)
     assert [len(held) for _, held in found.folding.folds] == [16]
+
+
+# ---------------------------------------------------------------------- time as a feature
+
+
+@pytest.mark.parametrize("features", [None, ["rain", "soil", "year"]])
+def test_the_time_is_a_feature_and_a_trend_is_learnt(features):
+    """Later years are predicted: without the trend the error would be its size, two years' growth and more."""
+    run = learn(panel(20), node="farm", target="yield", time="year", features=features or (), progress=False)
+    assert "year" in run.columns.features
+    assert run.leaderboard["error"]["pooled"] < 0.5  # noise 0.3; a step of 0.5 a year, four years ahead
+    without = learn(panel(20), node="farm", target="yield", time="year", features=["rain"], progress=False)
+    assert "year" not in without.columns.features
+    assert without.leaderboard["error"]["pooled"] > 2.0
+    assert not [note for note in run.notes if "is the time" in note]
+
+
+def test_a_time_column_of_dates_has_a_trend():
+    table = panel().assign(year=lambda t: pandas.to_datetime(t["year"].astype(str)))
+    found = prepared_of(table, time="year")
+    names = found.encoder.get_feature_names_out()
+    assert "year days" in names
+    days = (table["year"] - pandas.Timestamp(0)).dt.days.to_numpy(dtype=float)
+    train = days[~found.held_out]
+    np.testing.assert_allclose(found.rows.X[:, names.index("year days")], (days - train.mean()) / train.std())

@@ -97,8 +97,6 @@ def test_a_circle_of_the_calendar_needs_a_whole_round():
     names = Encoder.fit(plain(table, columns), columns).get_feature_names_out()
     assert {"day weekday sin", "day weekday cos", "day days"} <= set(names)
     assert not any("season" in name or "hour" in name for name in names)
-    later = find_columns(table, Settings("shop", "sales", time="day"))
-    assert "day days" not in Encoder.fit(plain(table, later), later).get_feature_names_out()
 
 
 def test_columns_that_cannot_help_are_left_out_with_a_note():

@@ -33,7 +33,6 @@ NOTES = {
     "coordinates of rows": "{columns} are used as features, and their means as node positions: rows have places of "
     "their own.",
     "constant column": "Column {column} has the same value everywhere: left out.",
-    "time column": "Column {column} is the time: later rows are to be predicted, so it is not a feature.",
     "unreadable dates": "Column {column} looks like dates that cannot be read: left out. Write them as 2026-01-31.",
     "names of rows": "Column {column} has a different text in most rows: left out.",
     "rows without a target": "{count} rows without a target were left out.",

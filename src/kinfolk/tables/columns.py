@@ -63,8 +63,6 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
             raise InputError(f"Expected values in column {name!r}, all are missing: leave it out with features.")
         if column.nunique() <= 1:
             notes.append(Note("constant column", {"column": name}))
-        elif name == settings.time and pandas.api.types.is_numeric_dtype(column):
-            notes.append(Note("time column", {"column": name}))
         elif is_date(column):
             dates.append(name)
         elif name not in settings.categorical and _is_number(column, name):

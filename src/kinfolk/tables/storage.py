@@ -39,7 +39,7 @@ from kinfolk.tables.table_run import Member, TableRun
 from kinfolk.tables.target import Target
 
 UNFINISHED = ".unfinished"
-FORMAT = 2  # of a folder; another one is refused
+FORMAT = 3  # of a folder; another one is refused
 KEPT = ("method", "parameter", "values", "errors", "best", "seconds")  # of a member, beside its run
 LOSS = "loss "  # begins the columns with the losses of held-out rows
 
