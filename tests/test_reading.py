@@ -5,11 +5,13 @@ import pandas
 import pytest
 
 from kinfolk import graphs
+from kinfolk.checks import InputError
 from kinfolk.report.words import note_text
 from kinfolk.tables import Settings, learn
 from kinfolk.tables.columns import find_columns
 from kinfolk.tables.graph_source import wide_graph
 from kinfolk.tables.prepared import prepare
+from kinfolk.tables.splits import windows
 
 
 def farms(rows=12, count=8, seed=0):
@@ -26,7 +28,7 @@ def placed(table, wander=0.01, seed=1):
     """Latitudes and longitudes: each farm its own, each row a bit aside."""
     rng, number = np.random.default_rng(seed), table["farm"].str[-2:].astype(int)
     aside = wander * rng.normal(size=(len(table), 2))
-    return table.assign(lat=50 + number + aside[:, 0], lon=10 + 0.5 * number + aside[:, 1])
+    return table.assign(lat=50 + 0.4 * number + aside[:, 0], lon=10 + 0.5 * number + aside[:, 1])
 
 
 def prepared_of(table, **settings):
@@ -121,3 +123,143 @@ def test_the_wide_graph():
     assert wide_graph(None, False, []) is None
     assert wide_graph(places[:4], True, list("abcd")).edge_count == 6
     assert (wide_graph(np.zeros((5, 2)), True, list("abcde")).weights > 0).all()
+
+
+# ---------------------------------------------------------------------- folds that match the test
+
+
+def panel(years=12, count=8, seed=0):
+    """Farms over years, with a trend."""
+    table = farms(years, count, seed).assign(year=lambda t: 2000 + np.arange(len(t)) % years)
+    return table.assign(**{"yield": table["yield"] + 0.5 * table["year"]})
+
+
+def assert_disjoint(folding, rows):
+    assert all(not (seen & held).any() for seen, held in folding.folds)
+    assert (sum(held.astype(int) for _, held in folding.folds) <= 1).all()
+    assert all(held.any() and seen.any() and len(held) == rows for seen, held in folding.folds)
+
+
+def test_random_rows_are_tested_so_rows_are_folded():
+    found = prepared_of(farms())
+    assert found.folding.kind == "rows"
+    assert found.folding.times is None
+    assert_disjoint(found.folding, len(found.training.y))
+
+
+@pytest.mark.parametrize("hold", ["nodes", "regions"])
+def test_whole_nodes_or_regions_are_held_out_and_folded(hold):
+    table = placed(farms(count=40))
+    found = prepared_of(table, hold=hold, test=0.25)
+    tested = set(found.test.owner)
+    assert not tested & set(found.training.owner)
+    assert 6 <= len(tested) <= 14
+    assert found.folding.kind == "nodes"
+    assert_disjoint(found.folding, len(found.training.y))
+    assert sum(held.sum() for _, held in found.folding.folds) == len(found.training.y)
+    for seen, held in found.folding.folds:
+        assert not set(found.training.owner[seen]) & set(found.training.owner[held])
+    others = prepared_of(table, hold=hold, test=0.25, seed=1)
+    assert set(others.test.owner) != tested
+
+
+def test_regions_are_regions():
+    """Farms lie on a line: with nodes drawn at random most held-out ones have a neighbour to learn from."""
+    table = placed(farms(3, count=90))
+    inside = {}
+    for hold in ("nodes", "regions"):
+        tested = np.unique(prepared_of(table, hold=hold).test.owner)
+        inside[hold] = np.mean([bool({k - 1, k + 1} - set(tested) - {-1, 90}) for k in tested])
+    assert inside["regions"] < 0.6 < inside["nodes"]
+
+
+def test_regions_need_places():
+    with pytest.raises(InputError, match="Expected coordinates to hold out regions"):
+        prepared_of(farms(), hold="regions")
+    with pytest.raises(InputError, match="one rule for the test rows"):
+        prepared_of(panel(), hold="nodes", time="year")
+
+
+def test_marked_nodes_are_folded_by_node():
+    table = farms().assign(test=lambda t: t["farm"] > "farm 05")
+    found = prepared_of(table, test="test")
+    assert found.folding.kind == "nodes"
+    assert "new nodes" in kinds(found.notes)
+    mostly = table.assign(test=table["test"] | (table.index == 0))
+    assert prepared_of(mostly, test="test").folding.kind == "nodes"
+    few = table.assign(test=(table["farm"] == "farm 07") | (table.index % 4 == 0))
+    assert prepared_of(few, test="test").folding.kind == "rows"
+
+
+@pytest.mark.parametrize("dated", [False, True])
+def test_marked_rows_beyond_the_training_rows_are_folded_by_time(dated):
+    table = panel().assign(test=lambda t: t["year"] >= 2009, level=lambda t: t["farm"].str[-2:].astype(int))
+    if dated:
+        table["year"] = table["year"].astype(str) + "-06-01"
+    found = prepared_of(table, test="test")
+    assert found.folding.kind == "times"
+    assert_disjoint(found.folding, len(found.training.y))
+    assert all(found.folding.times[seen].max() < found.folding.times[held].min() for seen, held in found.folding.folds)
+    note = next(note for note in found.notes if note.kind == "later rows")
+    assert note.values == {"column": "year"}
+    assert "beyond the training rows in column 'year'" in note_text(note)
+    assert "year" in found.columns.features
+
+
+def test_a_marked_number_of_a_node_is_no_time():
+    """The largest farm is held out: its size lies beyond the others, and is no time."""
+    table = farms().assign(size=lambda t: t["farm"].str[-2:].astype(int), test=lambda t: t["farm"] == "farm 07")
+    assert prepared_of(table, test="test").folding.kind == "nodes"
+
+
+def test_rows_marked_at_random_are_folded_by_row():
+    table = panel().assign(test=lambda t: np.arange(len(t)) % 5 == 0)
+    found = prepared_of(table, test="test")
+    assert found.folding.kind == "rows"
+    assert "later rows" not in kinds(found.notes)
+
+
+def test_windows_are_predicted_from_half_of_the_rows_at_least():
+    rng = np.random.default_rng(0)
+    for times in (rng.random(300), rng.random(300) ** 6, rng.integers(0, 4, 300), np.repeat([0.0, 1.0], [10, 290])):
+        parts = list(windows(np.asarray(times, dtype=float), 3))
+        assert parts
+        several = len(np.unique(times)) > 3
+        for before, window in parts:
+            assert window.any()
+            assert times[before].max() < times[window].min()
+            assert before.mean() >= 0.5 or not several
+        assert (parts[-1][0] | parts[-1][1]).all()
+
+
+def test_a_last_time_with_many_rows_is_held_out():
+    """Three years: the last has more than the share, and is the test all the same."""
+    found = prepared_of(panel(3), time="year")
+    assert len(np.unique(found.folding.times)) == 2
+    assert found.held_out.mean() == pytest.approx(1 / 3)
+    assert [len(held) for _, held in found.folding.folds] == [16]
+
+
+# ---------------------------------------------------------------------- time as a feature
+
+
+@pytest.mark.parametrize("features", [None, ["rain", "soil", "year"]])
+def test_the_time_is_a_feature_and_a_trend_is_learnt(features):
+    """Later years are predicted: without the trend the error would be its size, two years' growth and more."""
+    run = learn(panel(20), node="farm", target="yield", time="year", features=features or (), progress=False)
+    assert "year" in run.columns.features
+    assert run.leaderboard["error"]["pooled"] < 0.5  # noise 0.3; a step of 0.5 a year, four years ahead
+    without = learn(panel(20), node="farm", target="yield", time="year", features=["rain"], progress=False)
+    assert "year" not in without.columns.features
+    assert without.leaderboard["error"]["pooled"] > 2.0
+    assert not [note for note in run.notes if "is the time" in note]
+
+
+def test_a_time_column_of_dates_has_a_trend():
+    table = panel().assign(year=lambda t: pandas.to_datetime(t["year"].astype(str)))
+    found = prepared_of(table, time="year")
+    names = found.encoder.get_feature_names_out()
+    assert "year days" in names
+    days = (table["year"] - pandas.Timestamp(0)).dt.days.to_numpy(dtype=float)
+    train = days[~found.held_out]
+    np.testing.assert_allclose(found.rows.X[:, names.index("year days")], (days - train.mean()) / train.std())

@@ -20,7 +20,6 @@ from kinfolk.tables.groups import groups
 from kinfolk.tables.judging import HeldOutErrors, interval, neighbourhoods
 from kinfolk.tables.prepared import prepare
 from kinfolk.tables.reading import fingerprint
-from kinfolk.tables.splits import folds
 from kinfolk.tables.storage import unfinished
 from kinfolk.tables.target import Target
 from kinfolk.tables.validation import shrunken_gain
@@ -98,8 +97,6 @@ def test_a_circle_of_the_calendar_needs_a_whole_round():
     names = Encoder.fit(plain(table, columns), columns).get_feature_names_out()
     assert {"day weekday sin", "day weekday cos", "day days"} <= set(names)
     assert not any("season" in name or "hour" in name for name in names)
-    later = find_columns(table, Settings("shop", "sales", time="day"))
-    assert "day days" not in Encoder.fit(plain(table, later), later).get_feature_names_out()
 
 
 def test_columns_that_cannot_help_are_left_out_with_a_note():
@@ -146,15 +143,19 @@ def test_the_last_rows_in_time_are_held_out_and_folds_look_back():
     table = shops()
     prepared = prepare(table, Settings("shop", "sales", time="day"))
     assert table["day"][~prepared.held_out].max() < table["day"][prepared.held_out].min()
-    times = np.arange(100.0)
-    for before, after in folds(np.zeros(100, dtype=int), times, 3, 0):
+    assert prepared.folding.kind == "times"
+    times = prepared.folding.times
+    assert len(prepared.folding.folds) == 3
+    for before, after in prepared.folding.folds:
         assert times[before].max() < times[after].min()
 
 
 def test_folds_are_disjoint_and_complete():
-    owner = np.random.default_rng(0).integers(0, 5, 97)
-    parts = list(folds(owner, None, 4, 0))
-    assert sum(held.astype(int) for _, held in parts).tolist() == [1] * 97
+    prepared = prepare(shops(), Settings("shop", "sales", folds=4))
+    parts = prepared.folding.folds
+    assert prepared.folding.kind == "rows"
+    assert len(parts) == 4
+    assert sum(held.astype(int) for _, held in parts).tolist() == [1] * len(prepared.training.y)
     assert all((seen == ~held).all() for seen, held in parts)
 
 

@@ -33,12 +33,14 @@ NOTES = {
     "coordinates of rows": "{columns} are used as features, and their means as node positions: rows have places of "
     "their own.",
     "constant column": "Column {column} has the same value everywhere: left out.",
-    "time column": "Column {column} is the time: later rows are to be predicted, so it is not a feature.",
     "unreadable dates": "Column {column} looks like dates that cannot be read: left out. Write them as 2026-01-31.",
     "names of rows": "Column {column} has a different text in most rows: left out.",
     "rows without a target": "{count} rows without a target were left out.",
     "test rows of unseen classes": "{count} test rows have a class that no training row has: not tested.",
     "classes": "The target is read as {count} classes; task regression predicts it as a number.",
+    "later rows": "The test rows lie beyond the training rows in column {column}: cross-validation predicts "
+    "rows beyond others in it, too.",
+    "new nodes": "The test rows are of nodes without training rows: cross-validation predicts nodes without rows, too.",
     "alone is impossible": "Alone is impossible: no tested node has training rows.",
     "nodes without training rows": "{count} tested nodes have no training rows: alone they get the model of all.",
     "graph not used": "This method does not use the graph; it is only shown.",

@@ -63,9 +63,7 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
             raise InputError(f"Expected values in column {name!r}, all are missing: leave it out with features.")
         if column.nunique() <= 1:
             notes.append(Note("constant column", {"column": name}))
-        elif name == settings.time and pandas.api.types.is_numeric_dtype(column):
-            notes.append(Note("time column", {"column": name}))
-        elif _is_date(column):
+        elif is_date(column):
             dates.append(name)
         elif name not in settings.categorical and _is_number(column, name):
             numbers.append(name)
@@ -152,7 +150,8 @@ def _settled(table: pandas.DataFrame, node: str, names: list[str]) -> bool:
     return bool((table.groupby(node)[names].nunique() <= 1).to_numpy().all())
 
 
-def _is_date(column: pandas.Series) -> bool:
+def is_date(column: pandas.Series) -> bool:
+    """Whether a column, some of whose values are known, holds dates."""
     if pandas.api.types.is_datetime64_any_dtype(column) or isinstance(column.dropna().iloc[0], datetime.date):
         return True
     if not pandas.api.types.is_string_dtype(column):

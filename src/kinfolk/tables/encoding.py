@@ -101,27 +101,26 @@ class DateColumn:
     A circle is used only if the dates it was fitted to go all the way round: nothing is known of the rest of it.
 
     >>> days = pandas.Series(pandas.date_range("2026-01-01", periods=14))
-    >>> DateColumn.fit("day", days, trend=True).outputs
+    >>> DateColumn.fit("day", days).outputs
     ['day days', 'day weekday sin', 'day weekday cos']
     """
 
     name: str
     middle: float  # seconds
     circles: tuple[str, ...]  # some of ``PERIODS``
-    trend: bool  # whether days count, on one scale; not where later dates are to be predicted
 
     @classmethod
-    def fit(cls, name: str, column: pandas.Series, trend: bool) -> DateColumn:
+    def fit(cls, name: str, column: pandas.Series) -> DateColumn:
         """Note where the middle of the dates is, and which circles they complete."""
         times = as_times(column)
         known = times[~np.isnan(times)]
-        return cls(name, float(known.mean()) if len(known) else 0.0, tuple(_circles(known)), trend)
+        return cls(name, float(known.mean()) if len(known) else 0.0, tuple(_circles(known)))
 
     @property
     def outputs(self) -> list[str]:
         """Names of the numbers."""
-        days = [f"{self.name} days"] if self.trend else []
-        return days + [f"{self.name} {circle} {part}" for circle in self.circles for part in ("sin", "cos")]
+        circles = [f"{self.name} {circle} {part}" for circle in self.circles for part in ("sin", "cos")]
+        return [f"{self.name} days", *circles]
 
     def numbers(self, column: pandas.Series) -> Floats:
         """The dates as numbers (rows, outputs); a missing date is in the middle."""
@@ -131,7 +130,7 @@ class DateColumn:
             shown = column[wrong].iloc[0]
             raise InputError(f"Expected dates such as 2026-01-31 in column {self.name!r}, got {shown!r}: rewrite them.")
         times = np.where(np.isnan(times), self.middle, times)
-        parts = [(times[:, None] - self.middle) / DAY] if self.trend else [np.empty((len(times), 0))]
+        parts = [(times[:, None] - self.middle) / DAY]
         for circle in self.circles:
             angle = 2 * np.pi * times / PERIODS[circle]
             parts.append(np.stack([np.sin(angle), np.cos(angle)], axis=1))
@@ -172,13 +171,12 @@ class Encoder:
         Returns
         -------
         Encoder
-            Numbers and dates get mean 0 and deviation 1. Categories stay 0 and 1, the column of time on its circles.
+            Numbers and dates get mean 0 and deviation 1. Categories stay 0 and 1.
         """
-        dates = sorted(columns.dates, key=lambda name: name == columns.time)  # the column of time comes last
         bare = cls(
             tuple(NumberColumn.fit(name, _floats(rows[name])) for name in columns.numbers),
             tuple(CategoryColumn.fit(name, rows[name]) for name in columns.categories),
-            tuple(DateColumn.fit(name, rows[name], name != columns.time) for name in dates),
+            tuple(DateColumn.fit(name, rows[name]) for name in columns.dates),
             np.zeros(1),
             np.ones(1),
         )
@@ -195,8 +193,8 @@ class Encoder:
     @property
     def _scaled(self) -> list[bool]:
         """Which outputs get mean 0 and deviation 1."""
-        dates = [column.trend for column in self.dates for _ in column.outputs]
-        return [True] * len(self._number_names) + [False] * len(self._category_names) + dates
+        dates = sum(len(column.outputs) for column in self.dates)
+        return [True] * len(self._number_names) + [False] * len(self._category_names) + [True] * dates
 
     @property
     def _number_names(self) -> list[str]:
@@ -273,8 +271,8 @@ class Encoder:
             CategoryColumn(str(name), tuple(map(str, shown)), bool(rest)) for name, shown, rest in noted["categories"]
         ]
         dates = [
-            DateColumn(str(name), float(middle), tuple(each for each in circles if PERIODS[each]), bool(trend))
-            for name, middle, circles, trend in noted["dates"]
+            DateColumn(str(name), float(middle), tuple(each for each in circles if PERIODS[each]))
+            for name, middle, circles in noted["dates"]
         ]
         scales = [np.asarray(arrays[name], dtype=np.float64) for name in ("centre", "scale")]
         encoder = cls(tuple(numbers), tuple(categories), tuple(dates), *scales)

@@ -10,6 +10,8 @@ from kinfolk.report.facts import on_globe
 from kinfolk.tables.columns import LARGEST_DEGREES, Columns
 from kinfolk.typing import Bools, Floats, Ints
 
+TILES = 20  # regions of the map
+
 
 def row_places(table: pandas.DataFrame, columns: Columns) -> Floats | None:
     """The place of every row (rows, 2), NaN where it is missing; None without coordinates."""
@@ -67,6 +69,17 @@ def as_points(place: Floats, globe: bool) -> Floats:
     latitude, longitude = np.radians(place).T
     flat = np.cos(latitude)
     return np.stack([flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude)], axis=1)
+
+
+def map_tiles(nodes: Floats, globe: bool, seed: int) -> Ints:
+    """The region of the map that every node lies in, by k-means: 20, or one for two nodes."""
+    from sklearn.cluster import KMeans
+
+    points = as_points(nodes, globe)
+    count = min(TILES, max(2, len(nodes) // 2), len(np.unique(points, axis=0)))
+    if count < 2:
+        raise InputError("Expected nodes at several places to hold out regions, got one place: hold out nodes or rows.")
+    return np.asarray(KMeans(count, n_init=1, random_state=seed % 2**32).fit_predict(points), dtype=np.int64)
 
 
 def filled(place: Floats, owner: Ints, nodes: Floats) -> Floats:

@@ -20,7 +20,7 @@ from kinfolk.tables.graph_source import GraphSource, graph_source
 from kinfolk.tables.places import filled, node_places, row_places
 from kinfolk.tables.reading import fingerprint
 from kinfolk.tables.settings import Settings
-from kinfolk.tables.splits import Fold, folds, held_out_rows, table_times
+from kinfolk.tables.splits import Folding, folding_like_the_test, held_out_rows, held_together
 from kinfolk.tables.target import Target
 from kinfolk.typing import Bools, Floats, Ints
 
@@ -56,7 +56,7 @@ class Prepared:
     names: list[str]  # of the nodes
     rows: Rows
     training: Rows
-    folds: list[Fold]  # of the training rows
+    folding: Folding  # of the training rows
     held_out: Bools  # (rows,) the test rows
     source: GraphSource
     places: Floats | None  # (nodes, 2) the middle of each node's rows
@@ -88,7 +88,9 @@ def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, m
     columns = find_columns(table, settings)
     names = sorted(as_texts(table[columns.node]).unique())
     owner = np.searchsorted(np.array(names, dtype=object), node_names(table, columns.node)).astype(np.int64)
-    held_out = held_out_rows(table, columns, settings, owner)
+    place = row_places(table, columns)
+    units = held_together(settings, owner, place, names, columns.coords)
+    held_out = held_out_rows(table, columns, settings, owner, units)
     target = Target.of(table[columns.target], ~held_out, settings)
     family = family_of(settings.model if model is None else model, target)
     family.check(settings.method)
@@ -96,23 +98,23 @@ def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, m
     unseen = held_out & np.isnan(y)
     if (unseen == held_out).all():
         raise InputError("Expected test rows of classes that training rows have, got none: hold out other rows.")
-    place = row_places(table, columns)
     places = None if place is None else node_places(place, owner, ~held_out, names, columns.coords)
     source = graph_source(places, columns, settings, names, edges)
     encoder = Encoder.fit(plain(table[~held_out], columns), columns)
     place = None if place is None or places is None else filled(place, owner, places)
     rows = Rows(encode(encoder, table, columns), y, owner, place)
-    times = table_times(table, columns.time)[~held_out] if columns.time else None
+    folding, found = folding_like_the_test(table, columns, settings, owner, units, held_out)
     notes = [
         *columns.notes,
         *_counted("rows without a target", len(given) - len(table)),
         *target.notes,
+        *found,
         *_counted("test rows of unseen classes", int(unseen.sum())),
     ]
     marks = fingerprint(given), "" if edges is None else fingerprint(edges)
     return Prepared(
         settings, *marks, len(given), table, family, columns, encoder, target, names, rows, rows.take(~held_out),
-        list(folds(owner[~held_out], times, settings.folds, settings.seed)), held_out & ~unseen, source, places, notes,
+        folding, held_out & ~unseen, source, places, notes,
     )  # fmt: skip
 
 

@@ -13,7 +13,10 @@ import numpy as np
 
 from kinfolk.checks import AtLeast, Between, InputError, check_parameters, comma_list, listing
 
-TEXTS, LISTS = ("node", "target", "graph", "model", "method", "time", "task"), ("features", "categorical", "coords")
+TEXTS, LISTS = (
+    ("node", "target", "graph", "model", "method", "time", "task", "hold"),
+    ("features", "categorical", "coords"),
+)
 GIVEN = "given: "
 Task = Literal["auto", "regression", "classification"]
 
@@ -48,6 +51,9 @@ class Settings:
         Share of the rows that are held out, or a column that marks them.
     time : str, optional
         Column by which the last rows are held out, rather than random ones.
+    hold : {"rows", "nodes", "regions"}
+        What is held out if ``test`` is a share and no time is given: rows of every node, whole nodes, or all nodes of
+        some regions of the map.
     task : {"auto", "regression", "classification"}
         Whether the target is a number or a class.
     folds : int
@@ -71,6 +77,7 @@ class Settings:
     lam: Annotated[float, AtLeast(0)] | Literal["auto"] = "auto"
     test: Annotated[float, Between(0, 1, open_low=True, open_high=True)] | str = 0.2
     time: str | None = None
+    hold: Literal["rows", "nodes", "regions"] = "rows"
     task: Task = "auto"
     folds: Annotated[int, AtLeast(2)] = 3
     members: tuple[str, ...] = ()
@@ -102,6 +109,11 @@ class Settings:
             raise InputError(f"Expected two columns of coordinates, such as lat,lon, got {listing(self.coords)}.")
         if isinstance(self.test, float | int) and not 0 < self.test < 1:
             raise InputError(f"Expected a share between 0 and 1 to hold out, got {self.test}: for instance 0.2.")
+        if self.hold != "rows" and (self.time is not None or isinstance(self.test, str)):
+            raise InputError(
+                f"Expected one rule for the test rows, got hold {self.hold!r} and a column: leave out hold, or time "
+                "and the column that marks test rows."
+            )
 
     @property
     def given_model(self) -> str | None:
