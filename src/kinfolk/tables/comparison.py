@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from kinfolk.engine.fit import Tolerance, fit
 from kinfolk.engine.run import Run
@@ -31,6 +32,7 @@ from kinfolk.typing import Floats, Ints
 FINE = 1e-6  # how exactly the answer is fitted
 MOST_ROUNDS = 10_000
 FLOAT = 8  # bytes
+WORTH_THREADS = 1_000_000  # numbers; with fewer, threads wait for each other longer than they work
 LINEAR_MEMBERS = ("pooled", "intercepts", "slopes", "tailored", "wide", "boosted")
 OTHER_MEMBERS = ("pooled", "tailored")
 PLACED = ("intercepts", "tailored", "wide", "boosted")  # what graphs and places make a difference to
@@ -94,7 +96,7 @@ class Study:
 
         def based(sample: Sample) -> Sample:
             fitted = next(iter(pooled.member.fits(sample, [pooled.value])))
-            return dataclasses.replace(sample, base=fitted.scores)
+            return dataclasses.replace(sample, base=fitted.scores, ridge=pooled.value[0])
 
         return dataclasses.replace(
             self, whole=based(self.whole), parts=[based(each) for each in self.parts], fallback=pooled.predicted
@@ -156,6 +158,11 @@ class Comparison:
 
 def compared(prepared: Prepared, journal: Journal, bar: Bar) -> Comparison:
     """Validate and fit everything; the test rows are only predicted."""
+    with threadpool_limits(1 if prepared.training.X.size < WORTH_THREADS else None):
+        return _compared(prepared, journal, bar)
+
+
+def _compared(prepared: Prepared, journal: Journal, bar: Bar) -> Comparison:
     study = Study.of(prepared, journal, bar)
     pooled, alone = (Together(each) for each in prepared.family.baselines())
     first = study.validate(pooled)

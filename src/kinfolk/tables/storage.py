@@ -39,7 +39,7 @@ from kinfolk.tables.table_run import TableRun
 from kinfolk.tables.target import Target
 
 UNFINISHED = ".unfinished"
-FORMAT = 3  # of a folder; another one is refused
+FORMAT = 4  # of a folder; another one is refused
 KEPT = ("part", "method", "parameters", "values", "errors", "best", "weight", "needs", "sent", "seconds")  # of an entry
 LOSS = "loss "  # begins the columns with the losses of held-out rows
 

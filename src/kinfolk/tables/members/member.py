@@ -30,6 +30,7 @@ class Sample:
     target: Target
     seed: int
     base: LinearScores | None = None  # one model for all, fitted to these rows
+    ridge: float = 0.0  # the ridge term that suits it
 
     @property
     def node_count(self) -> int:

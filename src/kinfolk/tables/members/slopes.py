@@ -28,6 +28,13 @@ STEPS, ACCURACY, HALVINGS = 40, 1e-6, 12
 MOST_NUMBERS = 5e7  # of all nodes' matrices
 
 
+class Strengths(NamedTuple):
+    """What draws parameters towards zero: ρ and μ, each (parameters,)."""
+
+    common: Floats
+    own: Floats
+
+
 class Gathered(NamedTuple):
     """What all nodes send for a Newton step at their parameters."""
 
@@ -69,8 +76,10 @@ class RandomSlopes(Member):
         problems = bound(sample)
         kept: list[tuple[Floats, Floats] | None] = [None] * len(problems)
         first = [gathered(losses, np.zeros((losses.node_count, losses.width))) for losses in problems]
+        slopes = problems[0].width - 1
+        ridge = np.r_[np.full(slopes, max(sample.ridge, NO_RIDGE)), 0.0]
         for mu0, mu1 in values:
-            strengths = np.r_[np.full(problems[0].width - 1, mu1), mu0]
+            strengths = Strengths(ridge, np.r_[np.full(slopes, mu1), mu0])
             for k, losses in enumerate(problems):
                 kept[k] = minimise(losses, strengths, kept[k], first[k])
             w = np.stack([start[0] + start[1] for start in kept if start is not None])
@@ -92,7 +101,7 @@ def gathered(losses: LinearLosses, w: Floats) -> Gathered:
 
 
 def minimise(
-    losses: LinearLosses, strengths: Floats, start: tuple[Floats, Floats] | None, first: Gathered
+    losses: LinearLosses, strengths: Strengths, start: tuple[Floats, Floats] | None, first: Gathered
 ) -> tuple[Floats, Floats]:
     """w_0 (parameters,) and u (nodes, parameters); ``first`` is what nodes send at zero."""
     w0, u = np.zeros(losses.width), np.zeros((losses.node_count, losses.width))
@@ -118,23 +127,22 @@ def minimise(
     return w0, u
 
 
-def height(losses: LinearLosses, strengths: Floats, w0: Floats, u: Floats) -> float:
+def height(losses: LinearLosses, strengths: Strengths, w0: Floats, u: Floats) -> float:
     """The objective."""
     rows = float(losses.loss.value(losses.predict(w0 + u), losses.y).sum())
-    return rows + 0.5 * NO_RIDGE * float(w0[:-1] @ w0[:-1]) + 0.5 * float((strengths * u**2).sum())
+    return rows + 0.5 * float(strengths.common @ w0**2) + 0.5 * float((strengths.own * u**2).sum())
 
 
-def newton_step(sent: Gathered, strengths: Floats, w0: Floats, u: Floats) -> tuple[Floats, Floats]:
+def newton_step(sent: Gathered, strengths: Strengths, w0: Floats, u: Floats) -> tuple[Floats, Floats]:
     """The step for w_0 and all u_i: deviations are eliminated node by node, w_0 is solved for, then they follow."""
     width = len(w0)
-    own = sent.matrices + np.diag(strengths)  # (nodes, parameters, parameters)
-    right = np.concatenate([sent.matrices, (sent.gradients + strengths * u)[:, :, None]], axis=2)
+    own = sent.matrices + np.diag(strengths.own)  # (nodes, parameters, parameters)
+    right = np.concatenate([sent.matrices, (sent.gradients + strengths.own * u)[:, :, None]], axis=2)
     solved = np.linalg.solve(own, right)
     follow, settle = solved[:, :, :width], solved[:, :, width]
     common = (sent.matrices - sent.matrices @ follow).sum(axis=0)
     pull = sent.gradients.sum(axis=0) - np.einsum("njk,nk->j", sent.matrices, settle)
-    ridge = np.r_[np.full(width - 1, NO_RIDGE), 0.0]
-    common[np.diag_indices(width)] += ridge + 1e-10 * max(float(np.trace(common)) / width, 1e-10)
-    step0 = -np.linalg.solve(common, pull + ridge * w0)
+    common[np.diag_indices(width)] += strengths.common + 1e-10 * max(float(np.trace(common)) / width, 1e-10)
+    step0 = -np.linalg.solve(common, pull + strengths.common * w0)
     return step0, -settle - follow @ step0
 
