@@ -263,3 +263,52 @@ def test_a_time_column_of_dates_has_a_trend():
     days = (table["year"] - pandas.Timestamp(0)).dt.days.to_numpy(dtype=float)
     train = days[~found.held_out]
     np.testing.assert_allclose(found.rows.X[:, names.index("year days")], (days - train.mean()) / train.std())
+
+
+# ---------------------------------------------------------------------- columns
+
+
+@pytest.mark.parametrize("values", [["0", "1", "2", "3+"], ["K", "1", "2", "3"], ["<1", "1", "2", "3"]])
+def test_numbers_with_some_texts_are_categories(values):
+    table = farms(20).assign(grade=lambda t: np.array(values)[np.arange(len(t)) % 4])
+    found = prepared_of(table)
+    assert "grade" in found.columns.categories
+    assert {f"grade_{value}" for value in values} <= set(found.encoder.get_feature_names_out())
+
+
+def test_a_few_texts_among_numbers_are_mistakes_and_the_rows_are_named():
+    table = farms(20).assign(price=lambda t: np.arange(len(t)).astype(str))
+    table.loc[[3, 17], "price"] = ["dear", "cheap"]
+    with pytest.raises(InputError, match=r"numbers in column 'price', got 'dear' and .* 2 of 160 rows \(index 3, 17\)"):
+        prepared_of(table)
+    assert "price" in prepared_of(table, categorical="price").columns.categories
+
+
+def test_where_categories_begin():
+    """Five per cent of texts are mistakes, one more makes a category."""
+    for wrong, category in ((8, False), (9, True)):
+        cells = np.array(["1", "2"] * 80, dtype=object)
+        cells[:wrong] = "many"
+        table = farms(20).assign(price=cells)
+        if category:
+            assert "price" in find_columns(table, Settings("farm", "yield")).categories
+        else:
+            with pytest.raises(InputError, match="'many' and the like in 8 of 160 rows"):
+                find_columns(table, Settings("farm", "yield"))
+
+
+def test_marks_of_missing_numbers():
+    table = farms(20).assign(price=lambda t: np.where(np.arange(len(t)) % 3 == 0, "?", t["rain"].astype(str)))
+    found = prepared_of(table)
+    assert "price" in found.columns.numbers
+    names = found.encoder.get_feature_names_out()
+    assert "missingindicator_price" in names
+    kept = found.rows.X[:, names.index("price")]
+    assert np.corrcoef(kept[np.arange(160) % 3 > 0], table["rain"][np.arange(160) % 3 > 0])[0, 1] > 0.9999
+    assert len(np.unique(kept[::3])) == 1
+
+
+def test_a_column_without_values_is_left_out():
+    found = prepared_of(farms().assign(comment=np.nan))
+    assert "comment" not in found.columns.features
+    assert "empty column" in kinds(found.notes)

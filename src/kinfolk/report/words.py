@@ -32,6 +32,7 @@ NOTES = {
     "as both.",
     "coordinates of rows": "{columns} are used as features, and their means as node positions: rows have places of "
     "their own.",
+    "empty column": "Column {column} has no values: left out.",
     "constant column": "Column {column} has the same value everywhere: left out.",
     "unreadable dates": "Column {column} looks like dates that cannot be read: left out. Write them as 2026-01-31.",
     "names of rows": "Column {column} has a different text in most rows: left out.",
