@@ -36,7 +36,7 @@ from kinfolk.network import graphs
 from kinfolk.network.data import Data
 from kinfolk.network.network import Network
 from kinfolk.objective.couplings import Coupling, EuclideanNorm, SquaredNorm
-from kinfolk.objective.losses import Logistic, Loss, Squared
+from kinfolk.objective.losses import Logistic, Loss, Poisson, Quantile, Squared
 from kinfolk.report.facts import Role
 from kinfolk.tables.own_code import from_file
 from kinfolk.tables.target import Target
@@ -198,7 +198,12 @@ ESTIMATOR_METHODS: dict[str, Method] = {"auto": _fedrelax, "fedrelax": _fedrelax
 def _linear(target: Target, ridges: tuple[float, ...]) -> Family:
     if len(target.classes) > 2:
         return _family(LogisticRegression(max_iter=1_000))
-    loss: Loss = (Logistic if target.classes else Squared)(reduction="sum", intercept=True)
+    losses: dict[str, Callable[..., Loss]] = {
+        "classes": Logistic,
+        "count": Poisson,
+        "quantile": partial(Quantile, level=target.level),
+    }
+    loss: Loss = losses.get(target.kind, Squared)(reduction="sum", intercept=True)
     return Family(loss, ridges, lambda loss, ridge: Local(replace(loss, ridge=ridge)), LINEAR_METHODS)
 
 
