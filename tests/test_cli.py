@@ -170,7 +170,7 @@ def bad(table, **options):
 BAD = {
     "missing column": (bad(shops(3), target="profit"), "Expected a column 'profit'"),
     "one node only": (bad(shops(3).assign(shop="a")), "Expected at least two nodes"),
-    "all-missing feature": (bad(shops(3).assign(price=np.nan)), "all are missing"),
+    "no feature": (bad(shops(3).assign(price=np.nan), features="price"), "Expected a feature"),
     "constant target": (bad(shops(3).assign(sales=1.0)), "target that varies"),
     "no node in some rows": (bad(shops(3).assign(shop=lambda t: t["shop"].where(t["price"] > 0))), "in every row"),
     "no coordinates": (bad(shops(3), graph="coordinates"), "found none called lat and lon"),

@@ -61,7 +61,7 @@ def calendar(train):
 
 
 def oracle(train):
-    filled = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
+    filled = make_pipeline(SimpleImputer(strategy="mean", add_indicator=True), StandardScaler())
     one_of = OneHotEncoder(
         drop="if_binary", max_categories=20, handle_unknown="infrequent_if_exist", sparse_output=False
     )

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas
 import pytest
+from sklearn.metrics import mean_pinball_loss, mean_poisson_deviance
 
 from kinfolk import graphs
 from kinfolk.checks import InputError
@@ -12,6 +13,7 @@ from kinfolk.tables.columns import find_columns
 from kinfolk.tables.graph_source import wide_graph
 from kinfolk.tables.prepared import prepare
 from kinfolk.tables.splits import windows
+from kinfolk.tables.target import Target
 
 
 def farms(rows=12, count=8, seed=0):
@@ -263,3 +265,136 @@ def test_a_time_column_of_dates_has_a_trend():
     days = (table["year"] - pandas.Timestamp(0)).dt.days.to_numpy(dtype=float)
     train = days[~found.held_out]
     np.testing.assert_allclose(found.rows.X[:, names.index("year days")], (days - train.mean()) / train.std())
+
+
+# ---------------------------------------------------------------------- columns
+
+
+@pytest.mark.parametrize("values", [["0", "1", "2", "3+"], ["K", "1", "2", "3"], ["<1", "1", "2", "3"]])
+def test_numbers_with_some_texts_are_categories(values):
+    table = farms(20).assign(grade=lambda t: np.array(values)[np.arange(len(t)) % 4])
+    found = prepared_of(table)
+    assert "grade" in found.columns.categories
+    assert {f"grade_{value}" for value in values} <= set(found.encoder.get_feature_names_out())
+
+
+def test_a_few_texts_among_numbers_are_mistakes_and_the_rows_are_named():
+    table = farms(20).assign(price=lambda t: np.arange(len(t)).astype(str))
+    table.loc[[3, 17], "price"] = ["dear", "cheap"]
+    with pytest.raises(InputError, match=r"numbers in column 'price', got 'dear' and .* 2 of 160 rows \(index 3, 17\)"):
+        prepared_of(table)
+    assert "price" in prepared_of(table, categorical="price").columns.categories
+
+
+def test_where_categories_begin():
+    """Five per cent of texts are mistakes, one more makes a category."""
+    for wrong, category in ((8, False), (9, True)):
+        cells = np.array(["1", "2"] * 80, dtype=object)
+        cells[:wrong] = "many"
+        table = farms(20).assign(price=cells)
+        if category:
+            assert "price" in find_columns(table, Settings("farm", "yield")).categories
+        else:
+            with pytest.raises(InputError, match="'many' and the like in 8 of 160 rows"):
+                find_columns(table, Settings("farm", "yield"))
+
+
+def test_marks_of_missing_numbers():
+    table = farms(20).assign(price=lambda t: np.where(np.arange(len(t)) % 3 == 0, "?", t["rain"].astype(str)))
+    found = prepared_of(table)
+    assert "price" in found.columns.numbers
+    names = found.encoder.get_feature_names_out()
+    assert "missingindicator_price" in names
+    kept = found.rows.X[:, names.index("price")]
+    assert np.corrcoef(kept[np.arange(160) % 3 > 0], table["rain"][np.arange(160) % 3 > 0])[0, 1] > 0.9999
+    assert len(np.unique(kept[::3])) == 1
+
+
+def test_a_column_without_values_is_left_out():
+    found = prepared_of(farms().assign(comment=np.nan))
+    assert "comment" not in found.columns.features
+    assert "empty column" in kinds(found.notes)
+
+
+# ---------------------------------------------------------------------- targets
+
+
+def counts(seed=0):
+    rng, table = np.random.default_rng(seed), farms(30)
+    return table.assign(**{"yield": rng.poisson(np.exp(0.5 + 0.7 * table["rain"]))})
+
+
+def test_losses_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    y, mean = rng.poisson(2.0, size=50).astype(float), rng.gamma(2.0, size=50)
+    count = Target(kind="count")
+    assert count.loss(mean, y).mean() == pytest.approx(mean_poisson_deviance(y, mean))
+    quantile = Target((), 3.0, 2.0, "quantile", 0.8)
+    said, truth = rng.normal(size=50), rng.normal(size=50)
+    expected = mean_pinball_loss(quantile.decode(truth), quantile.decode(said), alpha=0.8)
+    assert quantile.loss(said, truth).mean() == pytest.approx(expected)
+    assert quantile.shown(4.0) == count.shown(4.0) == 4.0
+    assert Target().shown(4.0) == 2.0
+
+
+def test_counts_are_predicted_as_means():
+    table = counts()
+    run = learn(table, node="farm", target="yield", task="count", features=["rain"], lam=1.0, folds=2, progress=False)
+    said = run.predict(table)
+    assert (said > 0).all()
+    tested = run.predictions["row"]
+    deviance = Target(kind="count").loss(run.predictions["pooled"].to_numpy(), table["yield"][tested].to_numpy(float))
+    by_node = pandas.Series(deviance).groupby(run.predictions["node"]).mean()
+    assert run.leaderboard["error"]["pooled"] == pytest.approx(by_node.mean())
+    constant = Target(kind="count").loss(
+        np.full(len(tested), table["yield"].mean()), table["yield"][tested].to_numpy(float)
+    )
+    assert deviance.mean() < 0.8 * constant.mean()
+
+
+@pytest.mark.parametrize("level", [0.1, 0.9])
+def test_quantiles_are_above_their_share_of_rows(level):
+    table = farms(60, seed=3)
+    run = learn(table, node="farm", target="yield", task="quantile", quantile=level, features=["rain", "soil"],
+                lam=1.0, folds=2, progress=False)  # fmt: skip
+    below = (table["yield"] <= run.predict(table, role="pooled")).mean()
+    assert below == pytest.approx(level, abs=0.05)
+
+
+def test_the_kind_is_read_from_training_rows():
+    """Test rows hold a third value: the training rows have two, and these are the classes."""
+    table = farms().assign(test=lambda t: np.arange(len(t)) % 4 == 0, **{"yield": np.arange(96) % 2})
+    table.loc[4, "yield"] = 7
+    found = prepared_of(table, test="test")
+    assert found.target.classes == (0, 1)
+    assert "test rows of unseen classes" in kinds(found.notes)
+    spoilt = table.assign(**{"yield": table["yield"].where(~table["test"], np.arange(96) + 0.5)})
+    spoilt.loc[8, "yield"] = 1.0
+    assert prepared_of(spoilt, test="test").target == found.target
+
+
+def test_whole_numbers_with_few_values_are_numbers_and_that_is_noted():
+    table = farms().assign(**{"yield": np.arange(96) % 6})
+    found = prepared_of(table)
+    assert found.target.kind == "number"
+    note = next(note for note in found.notes if note.kind == "whole numbers")
+    assert note_text(note).startswith("The target has 6 different whole values and is read as a number")
+    assert "whole numbers" not in kinds(prepared_of(table, task="regression").notes)
+    assert prepared_of(table, task="classification").target.classes == (0, 1, 2, 3, 4, 5)
+    assert kinds(prepared_of(table.assign(**{"yield": np.arange(96) % 2})).notes) == []
+    assert "classes" in kinds(prepared_of(table.assign(**{"yield": 1 + np.arange(96) % 2})).notes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"task": "count"}, r"counts ≥ 0 in the target column 'yield', got .* rows \(index"),
+        ({"task": "quantile", "quantile": 1.0}, "quantile"),
+        ({"task": "regression", "quantile": 0.9}, "Expected the task quantile"),
+        ({"task": "median"}, "task"),
+        ({"hold": "cities"}, "hold"),
+    ],
+)
+def test_targets_that_make_no_sense(settings, words):
+    with pytest.raises(InputError, match=words):
+        prepared_of(farms().assign(**{"yield": lambda t: t["rain"]}), **settings)

@@ -32,7 +32,8 @@ SETTINGS = {  # those of ``kinfolk.tables.Settings``: the type, what it takes, a
     "test": (str, None, "Share of rows held out, or a column that marks them. [default: 0.2]"),
     "time": (str, None, "Column of dates or numbers: the last rows are held out."),
     "hold": (str, None, "What is held out by share: rows, nodes or regions of the map. [default: rows]"),
-    "task": (str, None, "auto, regression or classification. [default: auto]"),
+    "task": (str, None, "auto, regression, classification, count or quantile. [default: auto]"),
+    "quantile": (float, None, "The quantile to predict, for the task quantile. [default: 0.5]"),
     "folds": (int, None, "Parts for cross-validation. [default: 3]"),
     "seed": (int, None, "Seed of all random draws. [default: 0]"),
 }

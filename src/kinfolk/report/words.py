@@ -27,17 +27,26 @@ METHODS = {
     "ifca": "IFCA, no graph",
 }  # others come from a file, and are called as the user does
 PARAMETERS = {"lam": "λ = {}", "ridge": "ridge {}", "model_count": "{} models"}
+ERRORS = {
+    "number": "root mean squared error",
+    "classes": "Brier score",
+    "count": "Poisson deviance",
+    "quantile": "pinball loss",
+}
 NOTES = {
     "coordinates": "{columns} are used as node positions, not as features; list them in `features` to use them "
     "as both.",
     "coordinates of rows": "{columns} are used as features, and their means as node positions: rows have places of "
     "their own.",
+    "empty column": "Column {column} has no values: left out.",
     "constant column": "Column {column} has the same value everywhere: left out.",
     "unreadable dates": "Column {column} looks like dates that cannot be read: left out. Write them as 2026-01-31.",
     "names of rows": "Column {column} has a different text in most rows: left out.",
     "rows without a target": "{count} rows without a target were left out.",
     "test rows of unseen classes": "{count} test rows have a class that no training row has: not tested.",
     "classes": "The target is read as {count} classes; task regression predicts it as a number.",
+    "whole numbers": "The target has {count} different whole values and is read as a number; tasks classification and "
+    "count read it otherwise.",
     "later rows": "The test rows lie beyond the training rows in column {column}: cross-validation predicts "
     "rows beyond others in it, too.",
     "new nodes": "The test rows are of nodes without training rows: cross-validation predicts nodes without rows, too.",
@@ -157,7 +166,7 @@ def parameter(name: str, value: float | None) -> str:
 
 def error_name(run: RunFacts) -> str:
     """What errors, gains and cross-validation compare."""
-    return "Brier score" if run.target.classifies else "root mean squared error"
+    return ERRORS[run.target.kind]
 
 
 def graph_origin(origin: GraphOrigin) -> str:

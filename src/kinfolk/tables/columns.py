@@ -13,12 +13,17 @@ import pandas
 from kinfolk.checks import InputError, listing
 from kinfolk.report.facts import Note, on_globe
 from kinfolk.tables.settings import Settings
+from kinfolk.typing import Bools, Floats
 
 PLACES = (("lat", "lon"), ("latitude", "longitude"), ("lat", "lng"), ("lat", "long"), ("x", "y"))
 LARGEST_DEGREES = (90.0, 360.0)  # of latitude and longitude
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 OTHER_DATE = r"\d{1,2}[./]\d{1,2}[./]\d{2,4}"
-MOSTLY = 0.5  # a text column with a larger share of numbers is a column of numbers with mistakes
+MOSTLY = 0.5
+FEW = 0.05  # numbers with a larger share of texts among them are categories; with a smaller one there are mistakes
+MISSING = ("?", "-", "--", ".", "..", "*", "na", "n/a", "nan", "none", "null", "unknown", "missing")  # among numbers
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # such as 1,200.50
+FIRST_ROWS = 5  # that a sentence lists
 NAMES_OF_ROWS = 0.5  # a text column with a larger share of different values is useless
 FEW_TEXTS = 50  # ... if there are more than these
 
@@ -60,8 +65,8 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
         column = table[name]
         _check_values(column, name)
         if column.isna().all():
-            raise InputError(f"Expected values in column {name!r}, all are missing: leave it out with features.")
-        if column.nunique() <= 1:
+            notes.append(Note("empty column", {"column": name}))
+        elif column.nunique() <= 1:
             notes.append(Note("constant column", {"column": name}))
         elif is_date(column):
             dates.append(name)
@@ -181,18 +186,45 @@ def _is_number(column: pandas.Series, name: str) -> bool:
         return False
     if pandas.api.types.is_numeric_dtype(column):
         return True
-    known = column.dropna()
-    read = pandas.to_numeric(known.astype(str), errors="coerce")
-    wrong = read.isna().to_numpy()
-    if wrong.all() or wrong.mean() > MOSTLY:
+    read, wrong = as_numbers(column)
+    if wrong.sum() > FEW * column.notna().sum() or np.isnan(read).all():
         return False
     if wrong.any():
-        first = known[wrong].iloc[0]
         raise InputError(
-            f"Expected numbers in column {name!r}, got {first!r} and the like in {wrong.sum():,} of {len(known):,} "
-            "rows: correct these, or list the column as categorical."
+            f"Expected numbers in column {name!r}, got {some_rows(column, wrong)}: correct these, or list the column "
+            "as categorical."
         )
     return True
+
+
+def as_numbers(column: pandas.Series) -> tuple[Floats, Bools]:
+    """Numbers, NaN where they are missing or marked as missing; and which cells hold something else.
+
+    >>> as_numbers(pandas.Series(["1", "2.5", "?", None, "3+", "1,200"]))
+    (array([1.0e+00, 2.5e+00,     nan,     nan,     nan, 1.2e+03]),
+     array([False, False, False, False,  True, False]))
+    """
+    read = pandas.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+    wrong = np.isnan(read) & column.notna().to_numpy(dtype=bool)
+    if wrong.any():
+        codes, texts = pandas.factorize(column[wrong].astype(str))
+        read[wrong] = np.array([_number_in(text) for text in texts])[codes]
+        wrong[wrong] = (~texts.str.strip().str.lower().isin(MISSING))[codes] & np.isnan(read[wrong])
+    return read, wrong
+
+
+def _number_in(text: str) -> float:
+    return float(text.replace(",", "")) if THOUSANDS.fullmatch(text.strip()) else np.nan
+
+
+def some_rows(column: pandas.Series, which: Bools) -> str:
+    """The first of some cells, how many there are, and the index of the first rows that have them.
+
+    >>> some_rows(pandas.Series(["dear", "1", "cheap"]), np.array([True, False, True]))
+    "'dear' and the like in 2 of 3 rows (index 0, 2)"
+    """
+    shown = ", ".join(map(str, column.index[which][:FIRST_ROWS])) + (", ..." if which.sum() > FIRST_ROWS else "")
+    return f"{column[which].iloc[0]!r} and the like in {which.sum():,} of {len(column):,} rows (index {shown})"
 
 
 def _names_rows(column: pandas.Series) -> bool:

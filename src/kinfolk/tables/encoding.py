@@ -11,7 +11,7 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, listing
-from kinfolk.tables.columns import Columns, as_texts
+from kinfolk.tables.columns import Columns, as_numbers, as_texts, some_rows
 from kinfolk.typing import Floats
 
 MOST_CATEGORIES = 20  # more are joined into one
@@ -30,30 +30,30 @@ def as_times(column: pandas.Series) -> Floats:
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of numbers: a missing one becomes the median, and is marked in a column of its own.
+    """A column of numbers: a missing one becomes the mean, and is marked in a column of its own.
 
-    >>> price = NumberColumn.fit("price", np.array([1.0, np.nan, 4.0, 3.0]))
+    >>> price = NumberColumn.fit("price", np.array([1.0, np.nan, 4.0, 4.0]))
     >>> price.filled(np.array([np.nan, 2.0])).tolist(), price.marks(np.array([np.nan, 2.0])).tolist()
     ([[3.0], [2.0]], [[1.0], [0.0]])
     """
 
     name: str
-    median: float | None  # None: all training rows miss it, and only the mark is left
+    mean: float | None  # None: all training rows miss it, and only the mark is left
     marked: bool  # whether training rows miss it
 
     @classmethod
     def fit(cls, name: str, values: Floats) -> NumberColumn:
-        """Note the median of the training rows, and whether some are missing."""
+        """Note the mean of the training rows, and whether some are missing."""
         known = values[~np.isnan(values)]
-        return cls(name, float(np.median(known)) if len(known) else None, len(known) < len(values))
+        return cls(name, float(np.mean(known)) if len(known) else None, len(known) < len(values))
 
     def filled(self, values: Floats) -> Floats:
         """The numbers (rows, 1), or (rows, 0) where they are left out."""
         if np.isinf(values).any():
             raise InputError(f"Expected finite numbers in column {self.name!r}, got infinity: correct these rows.")
-        if self.median is None:
+        if self.mean is None:
             return np.empty((len(values), 0))
-        return np.where(np.isnan(values), self.median, values)[:, None]
+        return np.where(np.isnan(values), self.mean, values)[:, None]
 
     def marks(self, values: Floats) -> Floats:
         """Where they are missing (rows, 1), or (rows, 0) where that is not marked."""
@@ -198,7 +198,7 @@ class Encoder:
 
     @property
     def _number_names(self) -> list[str]:
-        kept = [column.name for column in self.numbers if column.median is not None]
+        kept = [column.name for column in self.numbers if column.mean is not None]
         return kept + [f"missingindicator_{column.name}" for column in self.numbers if column.marked]
 
     @property
@@ -264,8 +264,8 @@ class Encoder:
             If the parts do not fit together.
         """
         numbers = [
-            NumberColumn(str(name), None if median is None else float(median), bool(marked))
-            for name, median, marked in noted["numbers"]
+            NumberColumn(str(name), None if mean is None else float(mean), bool(marked))
+            for name, mean, marked in noted["numbers"]
         ]
         categories = [
             CategoryColumn(str(name), tuple(map(str, shown)), bool(rest)) for name, shown, rest in noted["categories"]
@@ -302,13 +302,11 @@ def plain(table: pandas.DataFrame, columns: Columns) -> pandas.DataFrame:
         raise InputError(f"Expected columns {listing(columns.features, 12)}, the table has no {listing(missing)}.")
     out = {}
     for name in columns.numbers:
-        read = pandas.to_numeric(table[name], errors="coerce")
-        wrong = (read.isna() & table[name].notna()).to_numpy()
+        out[name], wrong = as_numbers(table[name])
         if wrong.any():
             raise InputError(
-                f"Expected numbers in column {name!r}, got {table[name][wrong].iloc[0]!r}: correct these rows."
+                f"Expected numbers in column {name!r}, got {some_rows(table[name], wrong)}: correct these rows."
             )
-        out[name] = read.to_numpy(dtype=np.float64, na_value=np.nan)
     for name in columns.categories:
         out[name] = as_texts(table[name]).where(table[name].notna(), "missing").to_numpy(dtype=object)
     for name in columns.dates:

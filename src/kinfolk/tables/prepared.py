@@ -21,7 +21,7 @@ from kinfolk.tables.places import filled, node_places, row_places
 from kinfolk.tables.reading import fingerprint
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.splits import Folding, folding_like_the_test, held_out_rows, held_together
-from kinfolk.tables.target import Target
+from kinfolk.tables.target import Target, target_notes
 from kinfolk.typing import Bools, Floats, Ints
 
 PUBLIC_POINTS = 100
@@ -107,7 +107,7 @@ def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, m
     notes = [
         *columns.notes,
         *_counted("rows without a target", len(given) - len(table)),
-        *target.notes,
+        *target_notes(table[columns.target][~held_out], target, settings),
         *found,
         *_counted("test rows of unseen classes", int(unseen.sum())),
     ]

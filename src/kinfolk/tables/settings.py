@@ -18,7 +18,7 @@ TEXTS, LISTS = (
     ("features", "categorical", "coords"),
 )
 GIVEN = "given: "
-Task = Literal["auto", "regression", "classification"]
+Task = Literal["auto", "regression", "classification", "count", "quantile"]
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,11 @@ class Settings:
     hold : {"rows", "nodes", "regions"}
         What is held out if ``test`` is a share and no time is given: rows of every node, whole nodes, or all nodes of
         some regions of the map.
-    task : {"auto", "regression", "classification"}
-        Whether the target is a number or a class.
+    task : {"auto", "regression", "classification", "count", "quantile"}
+        Whether the mean of a number, a class, the mean of a count or a quantile of a number is predicted; ``"auto"``: a
+        class where the target is text, true and false, or has two values, else a number.
+    quantile : float
+        The quantile that the task ``"quantile"`` predicts, between 0 and 1.
     folds : int
         Number of parts for cross-validation.
     members : tuple of str
@@ -79,6 +82,7 @@ class Settings:
     time: str | None = None
     hold: Literal["rows", "nodes", "regions"] = "rows"
     task: Task = "auto"
+    quantile: Annotated[float, Between(0, 1, open_low=True, open_high=True)] = 0.5
     folds: Annotated[int, AtLeast(2)] = 3
     members: tuple[str, ...] = ()
     seed: Annotated[int, AtLeast(0)] = 0
@@ -109,6 +113,10 @@ class Settings:
             raise InputError(f"Expected two columns of coordinates, such as lat,lon, got {listing(self.coords)}.")
         if isinstance(self.test, float | int) and not 0 < self.test < 1:
             raise InputError(f"Expected a share between 0 and 1 to hold out, got {self.test}: for instance 0.2.")
+        if self.quantile != 0.5 and self.task != "quantile":
+            raise InputError(
+                f"Expected the task quantile for the quantile {self.quantile}, got the task {self.task!r}."
+            )
         if self.hold != "rows" and (self.time is not None or isinstance(self.test, str)):
             raise InputError(
                 f"Expected one rule for the test rows, got hold {self.hold!r} and a column: leave out hold, or time "
