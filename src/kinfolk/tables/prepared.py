@@ -32,10 +32,12 @@ class Rows(NamedTuple):
     X: Floats  # (rows, features)
     y: Floats  # (rows,)
     owner: Ints  # (rows,) number of the node
+    place: Floats | None = None  # (rows, 2) where the row is, latitude first
 
     def take(self, which: Any) -> Rows:
         """Some of them, by a mask or by number."""
-        return Rows(self.X[which], self.y[which], self.owner[which])
+        place = None if self.place is None else self.place[which]
+        return Rows(self.X[which], self.y[which], self.owner[which], place)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +69,7 @@ class Prepared:
 
     def network(self, rows: Any = slice(None)) -> Network:
         """The network of some training rows, with public points for methods that compare predictions."""
-        data = Data.from_rows(*self.training.take(rows), len(self.names))
+        data = Data.from_rows(*self.training.take(rows)[:3], len(self.names))
         blank, features = graphs.edgeless(len(self.names), self.names), self.encoder.get_feature_names_out()
         network = Network(blank, data, features=features)
         network = network.with_graph(self.source.graph(network, self.target))
@@ -95,7 +97,7 @@ def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, m
         raise InputError("Expected test rows of classes that training rows have, got none: hold out other rows.")
     source, places = graph_source(table, columns, settings, names, edges)
     encoder = Encoder.fit(plain(table[~held_out], columns), columns)
-    rows = Rows(encode(encoder, table, columns), y, owner)
+    rows = Rows(encode(encoder, table, columns), y, owner, None if places is None else places[owner])
     times = table_times(table, columns.time)[~held_out] if columns.time else None
     notes = [
         *columns.notes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas
@@ -31,6 +31,16 @@ class Target:
     def classifies(self) -> bool:
         """Whether classes are predicted."""
         return bool(self.classes)
+
+    @property
+    def kind(self) -> Literal["number", "classes", "count", "quantile"]:
+        """What is predicted."""
+        return "classes" if self.classes else "number"
+
+    @property
+    def level(self) -> float:
+        """The level of a quantile."""
+        return 0.5
 
     @classmethod
     def of(cls, column: pandas.Series, train: Bools, settings: Settings) -> Target:
