@@ -314,7 +314,15 @@ def test_data_that_do_not_come_along_need_a_folder(tmp_path, monkeypatch):
 
 
 def test_every_named_table_is_as_its_source_says(shared_data):
-    expected = {"stations": 194, "hospitals": 4, "schools": 139, "sensors": 207, "homes": 17}
+    expected = {
+        "stations": 194,
+        "hospitals": 4,
+        "schools": 139,
+        "sensors": 207,
+        "homes": 17,
+        "wind": 12,
+        "wind-recent": 12,
+    }
     for name, count in expected.items():
         known = named_table(name, shared_data)
         assert known.frame[known.options["node"]].nunique() == count
