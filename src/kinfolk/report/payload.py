@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kinfolk.report.colours import GROUPS, SYMBOLS
-from kinfolk.report.facts import MODEL_ROLES, LamPath, RunFacts
+from kinfolk.report.facts import LamPath, RunFacts
 from kinfolk.report.groups import steady_groups
 from kinfolk.report.positions import positions
 from kinfolk.typing import Floats
@@ -31,8 +31,6 @@ def payload(run: RunFacts) -> dict[str, Any]:
         "flow": packed(run.edges["flow"], "f4"),
         "nodes": {name: packed(run.nodes[name], "f4") for name in (*ERRORS, "gain", "gain_alone")}
         | {name: packed(run.nodes[name], "u4") for name in ("train_rows", "test_rows", "group")},
-        "role": packed([MODEL_ROLES.index(role) for role in run.nodes["role"]], "u1"),
-        "roles": [role.value for role in MODEL_ROLES],
         "path": _path(run.path),
         "colours": GROUPS,
         "symbols": SYMBOLS,

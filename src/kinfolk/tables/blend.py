@@ -2,20 +2,20 @@
 
     min_w  mean_r v_r ℓ(Σ_k w_k p_rk, y_r) + κ m_0 Σ_k (w_k − π_k)² / (m π_k),    w ≥ 0, Σ w = 1
 
-ℓ is the target's own loss, m_0 the smallest error of the m members, π has half for boosting and half for all others, and
-κ = min(1, 3 / n) for n predicted rows (times, or nodes, where these are held out): few of them are little evidence.
+ℓ is the target's own loss, m_0 the smallest error of the m members, π has half for boosting and half for all others,
+and κ = min(1, 3 / n) for n predicted rows (times, or nodes, where these are held out): few are little evidence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from scipy.optimize import minimize
 
 from kinfolk.tables.splits import Folding
 from kinfolk.tables.target import Target
-from kinfolk.typing import Floats, Ints
+from kinfolk.typing import Bools, Floats, Ints
 
 DECAY = 0.6  # of the weight of rows, fold by fold back in time
 CERTAIN = 3.0  # κ = this / n
@@ -53,18 +53,14 @@ def blend_weights(
         Weights ≥ 0 that add up to 1.
     """
     names = list(predicted)
-    seen = np.all([np.isfinite(each.reshape(len(y), -1)).all(axis=1) for each in predicted.values()], axis=0)
+    seen: Bools = np.all([np.isfinite(each.reshape(len(y), -1)).all(axis=1) for each in predicted.values()], axis=0)
     stacked = np.stack([each[seen] for each in predicted.values()])  # (members, rows, ...)
     importance = row_weights(folding)[seen]
     prior = prior_weights(names)
     pull = min(1.0, CERTAIN / max(evidence(folding, owner, seen), 1))
 
-    def cost(weights: Floats) -> float:
-        return float(importance @ target.loss(np.tensordot(weights, stacked, axes=1), y[seen]))
-
+    cost = (_quadratic if target.kind in ("number", "classes") else _row_by_row)(stacked, y[seen], importance, target)
     best = min(cost(corner) for corner in np.eye(len(names))) or 1.0
-    if target.kind in ("number", "classes"):
-        cost = _quadratic(stacked, y[seen], importance, target)
 
     def objective(weights: Floats) -> float:
         return cost(weights) / best + pull * float(((weights - prior) ** 2 / (len(names) * prior)).sum())
@@ -77,7 +73,12 @@ def blend_weights(
     return dict(zip(names, (clipped / clipped.sum()).tolist(), strict=True))
 
 
-def _quadratic(stacked: Floats, y: Floats, importance: Floats, target: Target) -> object:
+def _row_by_row(stacked: Floats, y: Floats, importance: Floats, target: Target) -> Callable[[Floats], float]:
+    """The mean loss of the blend."""
+    return lambda weights: float(importance @ target.loss(np.tensordot(weights, stacked, axes=1), y))
+
+
+def _quadratic(stacked: Floats, y: Floats, importance: Floats, target: Target) -> Callable[[Floats], float]:
     """The mean loss as w'Qw, from the errors of all members: the same number, without the rows."""
     truth = y if not target.classes else (y[:, None] == np.arange(len(target.classes))).astype(np.float64)
     errors = (stacked - truth).reshape(len(stacked), len(y), -1) * (1.0 if target.classes else target.spread)
@@ -103,10 +104,10 @@ def row_weights(folding: Folding) -> Floats:
     weight = np.zeros(len(folds[0][1]))
     for back, (_, held) in enumerate(reversed(folds)):
         weight[held] = DECAY**back if folding.kind == "times" else 1.0
-    return weight / weight.sum()
+    return np.asarray(weight / weight.sum())
 
 
-def evidence(folding: Folding, owner: Ints, seen: Ints) -> int:
+def evidence(folding: Folding, owner: Ints, seen: Bools) -> int:
     """n: how many rows, times or nodes were predicted."""
     if folding.kind == "times" and folding.times is not None:
         return len(np.unique(folding.times[seen]))

@@ -25,7 +25,9 @@ from kinfolk.tables.members.intercepts import NodeIntercepts
 from kinfolk.tables.members.member import Fitted, Member, Sample
 from kinfolk.tables.members.slopes import RandomSlopes
 from kinfolk.tables.members.together import ROUGH, RunFit, Together, outputs
-from kinfolk.tables.prepared import Prepared, Rows
+from kinfolk.tables.prepared import Prepared
+from kinfolk.tables.rivals import CHEAP, OTHERS, Rival
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.validation import Validation, validate
 from kinfolk.typing import Floats, Ints
 
@@ -33,8 +35,6 @@ FINE = 1e-6  # how exactly the answer is fitted
 MOST_ROUNDS = 10_000
 FLOAT = 8  # bytes
 WORTH_THREADS = 1_000_000  # numbers; with fewer, threads wait for each other longer than they work
-LINEAR_MEMBERS = ("pooled", "intercepts", "slopes", "tailored", "wide", "boosted")
-OTHER_MEMBERS = ("pooled", "tailored")
 PLACED = ("intercepts", "tailored", "wide", "boosted")  # what graphs and places make a difference to
 
 
@@ -87,9 +87,7 @@ class Study:
 
     def validate(self, member: Member) -> Validation:
         """How a member does on rows that it has not seen."""
-        return validate(
-            self.prepared, member, self.whole, self.parts, self.fallback, self.journal, self.bar, self.key
-        )
+        return validate(self.prepared, member, self.whole, self.parts, self.fallback, self.journal, self.bar, self.key)
 
     def with_base(self, pooled: Validation) -> Study:
         """The same, with one model for all as the base of other members."""
@@ -106,10 +104,10 @@ class Study:
         """The control: graphs with the same degrees and places, drawn at random; None if there is no other graph."""
         seed = self.prepared.settings.seed
         order = np.random.default_rng([seed, 5]).permutation(self.whole.node_count)
-        samples = [_shuffled(each, order, seed) for each in (self.whole, *self.parts)]
-        whole, *parts = samples
-        if whole is None or any(each is None for each in parts):
+        drawn = [_shuffled(each, order, seed) for each in (self.whole, *self.parts)]
+        if any(each is None for each in drawn):
             return None
+        whole, *parts = (each for each in drawn if each is not None)
         test = self.test if self.whole.places is None else _moved(self.test, self.whole.places, order)
         return dataclasses.replace(self, whole=whole, parts=parts, test=test, key="control ")
 
@@ -173,20 +171,48 @@ def _compared(prepared: Prepared, journal: Journal, bar: Bar) -> Comparison:
     wanted, left_out = _wanted(prepared, study.whole, tailored)
     for member in wanted:
         validations[member.name] = study.validate(member)
-    control = _control(study, validations, left_out)
+    control = _control(study, validations, tailored, left_out)
     weights = _weights(prepared, validations)
-    path_runs = _path_runs(validations["tailored"], study)
-    entries, test = {}, {}
+    path_runs = _path_runs(tailored, study)
+    entries: dict[str, Entry] = {}
+    test: dict[str, Floats] = {}
     for name, each in (validations | {"alone": by_itself}).items():
         part: Part = "member" if name in weights else "baseline"
         entries[name] = _entry(each, study, part, weights.get(name), path_runs)
-        test[name] = _filled(entries[name].fitted.predict(study.test), test.get("pooled"))
+        test[name] = _filled(_predicted(entries[name], study.test), test.get("pooled"))
     final = [test[name] for name in weights]
     test = {Role.FINAL.value: blended(final, list(weights.values())), **test}
     unseen = blended([validations[name].predicted for name in weights], list(weights.values()))
     if control is not None:
         entries["control"], test["control"] = control
+    for rival in (*CHEAP, *(OTHERS if prepared.settings.rivals else ())):
+        why = rival.applies(prepared.training, prepared.target)
+        if why is None:
+            entries[rival.name], test[rival.name] = _rival(rival, prepared, bar)
+        elif prepared.settings.rivals:
+            left_out[rival.name] = why
     return Comparison(entries, test, unseen, path_runs, left_out)
+
+
+def _predicted(entry: Entry, rows: Rows) -> Floats:
+    assert entry.fitted is not None
+    return entry.fitted.predict(rows)
+
+
+def _rival(rival: Rival, prepared: Prepared, bar: Bar) -> tuple[Entry, Floats]:
+    """A method of others: fitted to the training rows, it predicts the test rows."""
+    bar.expect(1)
+    began = time.perf_counter()
+    found = rival.predict(prepared.training, prepared.test, prepared.target, len(prepared.names))
+    bar.advance(1, rival.name)
+    sent = float(FLOAT * prepared.training.X.size)
+    return _only_compared(rival.name, "rival", "", sent, began), found
+
+
+def _only_compared(name: str, part: Part, method: str, sent: float, began: float) -> Entry:
+    """A line without values that were chosen, and without models."""
+    none, seconds = np.empty((0, 0)), time.perf_counter() - began
+    return Entry(name, part, method, (), none, none, 0, None, "rows of all", sent, seconds, None)
 
 
 def _filled(found: Floats, fallback: Floats | None) -> Floats:
@@ -205,7 +231,7 @@ def _tailored(study: Study, pooled: Validation, alone: Validation) -> Candidate:
 
 def _wanted(prepared: Prepared, whole: Sample, tailored: Candidate) -> tuple[list[Member], dict[str, str]]:
     """The members besides one model for all, and why others are left out."""
-    named = prepared.settings.members or (LINEAR_MEMBERS if prepared.family.linear else OTHER_MEMBERS)
+    named = prepared.settings.members or prepared.family.members
     known: dict[str, Member] = {
         each.name: each
         for each in (
@@ -214,10 +240,8 @@ def _wanted(prepared: Prepared, whole: Sample, tailored: Candidate) -> tuple[lis
     }  # fmt: skip
     found, left_out = [], {}
     for name in (name for name in dict.fromkeys((*named, "tailored")) if name != "pooled"):
-        member = known.get(name) or prepared.own_members[name]
+        member = prepared.own_members[name] if name in prepared.own_members else known[name]
         why = member.missing(whole)
-        if name == "wide" and whole.wide is None or not tailored.uses_graph and name == "wide":
-            why = "there are no places"
         if why is None:
             found.append(member)
         else:
@@ -231,9 +255,7 @@ def _weights(prepared: Prepared, validations: dict[str, Validation]) -> dict[str
     return blend_weights(predicted, train.y, train.owner, prepared.target, prepared.folding)
 
 
-def _entry(
-    validation: Validation, study: Study, part: Part, weight: float | None, path_runs: list[Run]
-) -> Entry:
+def _entry(validation: Validation, study: Study, part: Part, weight: float | None, path_runs: list[Run]) -> Entry:
     """What a member has learnt from all training rows with its best value."""
     began, member = time.perf_counter(), validation.member
     fitted = _final(validation, study, path_runs)
@@ -250,7 +272,8 @@ def _final(validation: Validation, study: Study, path_runs: list[Run]) -> Fitted
     """The tailored models are fitted as exactly as can be, from the start: history and cost are those of one run."""
     member = validation.member
     if member.name != "tailored" or not isinstance(member, Together):
-        return next(iter(member.fits(study.whole, [validation.value])))
+        fitted: Fitted = next(iter(member.fits(study.whole, [validation.value])))
+        return fitted
     if not member.candidate.converges:
         return RunFit((path_runs[validation.best],), study.whole.target)
     algorithm = member.candidate.algorithm(validation.value[0])
@@ -260,9 +283,8 @@ def _final(validation: Validation, study: Study, path_runs: list[Run]) -> Fitted
     return RunFit(tuple(runs), study.whole.target)
 
 
-def _path_runs(validation: Validation, study: Study) -> list[Run]:
+def _path_runs(candidate: Candidate, study: Study) -> list[Run]:
     """The tailored models of the first output for all values of λ, fitted to all training rows."""
-    candidate = validation.member.candidate
     study.bar.expect(len(candidate.values))
     out = []
     network = outputs(study.whole, False, candidate.linear)[0]
@@ -284,15 +306,17 @@ def _sent(member: Member, whole: Sample, fitted: Fitted) -> float:
 
 def tailored_run(entry: Entry) -> Run:
     """The run of the tailored models, of the first output."""
-    assert isinstance(entry.fitted, RunFit) and isinstance(entry.fitted.runs[0], Run)
-    return entry.fitted.runs[0]
+    assert isinstance(entry.fitted, RunFit)
+    run = entry.fitted.runs[0]
+    assert isinstance(run, Run)
+    return run
 
 
 # ---------------------------------------------------------------------- the control
 
 
 def _control(
-    study: Study, validations: dict[str, Validation], left_out: dict[str, str]
+    study: Study, validations: dict[str, Validation], tailored: Candidate, left_out: dict[str, str]
 ) -> tuple[Entry, Floats] | None:
     """The blend on graphs and places drawn at random; a graph by similarity that is no better is not used."""
     shuffled = study.shuffled()
@@ -314,11 +338,7 @@ def _control(
         where = shuffled if name in again else study
         fitted = next(iter(both[name].member.fits(where.whole, [both[name].value])))
         found.append(_filled(fitted.predict(where.test), found[0] if found else None))
-    values = np.empty((0, 0))
-    entry = Entry(
-        "control", "control", validations["tailored"].member.candidate.method, (), values, values, 0, None,
-        "", 0.0, time.perf_counter() - began, None,
-    )  # fmt: skip
+    entry = _only_compared("control", "control", tailored.method, 0.0, began)
     return entry, blended(found, list(weights.values()))
 
 

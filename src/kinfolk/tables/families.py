@@ -50,6 +50,8 @@ RELAX_LAMS = (0.03, 0.15, 0.7, 3.0, 15.0)
 ANY_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1))
 RELAX_ROUNDS = 4  # each fits every model anew, and starts from the answer for the λ before
 IFCA_ROUNDS, IFCA_STARTS = 300, 5
+LINEAR_MEMBERS = ("pooled", "intercepts", "slopes", "tailored", "wide", "boosted")
+OTHER_MEMBERS = ("pooled", "tailored")
 Parameter = Literal["lam", "ridge", "model_count"]
 
 
@@ -103,12 +105,15 @@ class Family:
     alone: Callable[[Any, float], Any]  # from what is learnt and a ridge term to an algorithm without messages
     methods: Mapping[str, Method]
 
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The members of the blend that are known by name."""
+        return LINEAR_MEMBERS if self.linear else OTHER_MEMBERS
+
     def baselines(self) -> tuple[Candidate, Candidate]:
         """One model for all, and every node alone."""
         pooled, alone = (
-            Candidate(
-                role, "", "ridge", self.ridges, lambda ridge: self.alone(self.learns, ridge), linear=self.linear
-            )
+            Candidate(role, "", "ridge", self.ridges, lambda ridge: self.alone(self.learns, ridge), linear=self.linear)
             for role in (Role.POOLED, Role.ALONE)
         )
         return pooled, alone
@@ -204,9 +209,7 @@ ESTIMATOR_METHODS: dict[str, Method] = {"auto": _fedrelax, "fedrelax": _fedrelax
 
 
 def _linear(target: Target, ridges: tuple[float, ...]) -> Family:
-    return Family(
-        loss_of(target), True, ridges, lambda loss, ridge: Local(replace(loss, ridge=ridge)), LINEAR_METHODS
-    )
+    return Family(loss_of(target), True, ridges, lambda loss, ridge: Local(replace(loss, ridge=ridge)), LINEAR_METHODS)
 
 
 def _family(estimator: Any) -> Family:

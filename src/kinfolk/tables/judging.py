@@ -117,7 +117,9 @@ def neighbourhoods(graph: Graph) -> Ints:
     return block.astype(np.int64)
 
 
-def judge(errors: HeldOutErrors, graph: Graph, alone_is_possible: bool, seed: int, recommended: Role = Role.POOLED) -> Judgement:
+def judge(
+    errors: HeldOutErrors, graph: Graph, alone_is_possible: bool, seed: int, recommended: Role = Role.POOLED
+) -> Judgement:
     """Compare tailored models with the better baseline.
 
     Parameters

@@ -32,6 +32,7 @@ def learn(
     target: str,
     edges: Any = None,
     model: Any = "ridge",
+    members: Sequence[Any] = (),
     progress: bool = True,
     journal: Journal | None = None,
     **settings: Any,
@@ -50,6 +51,8 @@ def learn(
         Pairs of nodes, and perhaps weights, if a graph is known.
     model : str or estimator
         ``"ridge"``, ``"linear"``, ``"tree"``, ``"forest"``, ``"boosting"``, ``file.py:Name``, or an estimator.
+    members : sequence
+        Members of the blend: names as in ``kinfolk.tables.Settings``, or estimators of your own beside them.
     progress : bool
         Whether to show a progress bar on a terminal.
     journal : Journal, optional
@@ -70,8 +73,11 @@ def learn(
     [1.0, -1.0]
     """
     named = model if isinstance(model, str) else f"{GIVEN}{type(model).__name__}"
-    chosen = Settings.of({"node": node, "target": target, "model": named, **settings})
-    return learn_prepared(prepare(table, chosen, edges=edges, model=model), progress=progress, journal=journal)
+    called = tuple(each if isinstance(each, str) else type(each).__name__ for each in members)
+    chosen = Settings.of({"node": node, "target": target, "model": named, "members": called, **settings})
+    own = [each for each in members if not isinstance(each, str)]
+    prepared = prepare(table, chosen, edges=edges, model=model, members=own)
+    return learn_prepared(prepared, progress=progress, journal=journal)
 
 
 def learn_prepared(prepared: Prepared, *, progress: bool = True, journal: Journal | None = None) -> TableRun:

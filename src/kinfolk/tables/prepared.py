@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas
@@ -17,27 +18,16 @@ from kinfolk.tables.columns import Columns, as_texts, find_columns, node_names
 from kinfolk.tables.encoding import Encoder, encode, plain
 from kinfolk.tables.families import Family, family_of
 from kinfolk.tables.graph_source import GraphSource, graph_source
+from kinfolk.tables.members.own import OwnEstimator, own_members
 from kinfolk.tables.places import filled, node_places, row_places
 from kinfolk.tables.reading import fingerprint
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.splits import Folding, folding_like_the_test, held_out_rows, held_together
 from kinfolk.tables.target import Target, target_notes
-from kinfolk.typing import Bools, Floats, Ints
+from kinfolk.typing import Bools, Floats
 
 PUBLIC_POINTS = 100
-
-
-class Rows(NamedTuple):
-    """Rows as learning sees them."""
-
-    X: Floats  # (rows, features)
-    y: Floats  # (rows,)
-    owner: Ints  # (rows,) number of the node
-    place: Floats | None = None  # (rows, 2) where each row is, latitude first
-
-    def take(self, which: Any) -> Rows:
-        """Some of them, by a mask or by number."""
-        return Rows(self.X[which], self.y[which], self.owner[which], None if self.place is None else self.place[which])
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +51,7 @@ class Prepared:
     source: GraphSource
     places: Floats | None  # (nodes, 2) the middle of each node's rows
     notes: list[Note]
+    own_members: dict[str, OwnEstimator]  # members of the blend that are the user's own, by name
 
     @property
     def test(self) -> Rows:
@@ -77,8 +68,13 @@ class Prepared:
         return network.with_public(public.like_the_data(network, PUBLIC_POINTS, seed=self.settings.seed))
 
 
-def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, model: Any = None) -> Prepared:
-    """Refuse what cannot work; split; encode, fitted to the training rows alone. ``model``: one that has no name."""
+def prepare(
+    table: pandas.DataFrame, settings: Settings, *, edges: Any = None, model: Any = None, members: Sequence[Any] = ()
+) -> Prepared:
+    """Refuse what cannot work; split; encode, fitted to the training rows alone.
+
+    ``model`` and ``members`` are objects that have no name a file could hold.
+    """
     settings.check()
     if not isinstance(table, pandas.DataFrame):
         raise InputError(f"Expected a data frame, got {type(table).__name__}: read a file with kinfolk.read_table.")
@@ -94,6 +90,7 @@ def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, m
     target = Target.of(table[columns.target], ~held_out, settings)
     family = family_of(settings.model if model is None else model, target)
     family.check(settings.method)
+    own = own_members(settings.members, members, family.members, target)
     y = target.encode(table[columns.target])
     unseen = held_out & np.isnan(y)
     if (unseen == held_out).all():
@@ -114,7 +111,7 @@ def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, m
     marks = fingerprint(given), "" if edges is None else fingerprint(edges)
     return Prepared(
         settings, *marks, len(given), table, family, columns, encoder, target, names, rows, rows.take(~held_out),
-        folding, held_out & ~unseen, source, places, notes,
+        folding, held_out & ~unseen, source, places, notes, own,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from kinfolk.typing import Floats
 if TYPE_CHECKING:
     from kinfolk.tables.table_run import TableRun
 
+
 def leaderboard(run: TableRun) -> pandas.DataFrame:
     """The blend, its members, baselines, control and rivals on the same test rows: error, weight, seconds, bytes."""
     mean = run.errors.by_node(run.graph.node_count).dropna()

@@ -62,8 +62,10 @@ class Settings:
     folds : int
         Number of parts for cross-validation.
     members : tuple of str
-        Members of the blend: ``"pooled"``, ``"intercepts"``, ``"slopes"``, ``"tailored"``, ``"wide"``, ``"boosted"``;
-        all by default.
+        Members of the blend: ``"pooled"``, ``"intercepts"``, ``"slopes"``, ``"tailored"``, ``"wide"``, ``"boosted"``,
+        or ``file.py:Name``; the first six by default, for models that are not linear ``"pooled"`` and ``"tailored"``.
+    rivals : bool
+        Whether to compare with more methods of others than the two that are always there.
     seed : int
         Seed of all that is drawn.
     """
@@ -85,6 +87,7 @@ class Settings:
     quantile: Annotated[float, Between(0, 1, open_low=True, open_high=True)] = 0.5
     folds: Annotated[int, AtLeast(2)] = 3
     members: tuple[str, ...] = ()
+    rivals: bool = False
     seed: Annotated[int, AtLeast(0)] = 0
 
     @classmethod

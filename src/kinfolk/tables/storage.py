@@ -32,6 +32,7 @@ from kinfolk.tables.comparison import Entry
 from kinfolk.tables.encoding import Encoder
 from kinfolk.tables.judging import HeldOutErrors
 from kinfolk.tables.members.saving import Reader, kind_of, write_fitted
+from kinfolk.tables.members.together import RunFit
 from kinfolk.tables.own_code import code_file, trusted_types
 from kinfolk.tables.path import path_of
 from kinfolk.tables.settings import Settings, read_toml
@@ -261,9 +262,13 @@ def _read_entry(
     fitted, stored = None, kept["stored"]
     if stored is not None:
         base = before[Role.POOLED].fitted if name != Role.POOLED else None
-        fitted = reader.read(stored, folder, base) if models else reader.without_models(stored, folder)
-    given = {each: tuple(value) if isinstance(value, list) else value for each, value in kept.items() if each in KEPT}
-    return Entry(name, **{**given, "values": values, "errors": errors}, fitted=fitted)
+        pooled = base if isinstance(base, RunFit) else None
+        fitted = reader.read(stored, folder, pooled) if models else reader.without_models(stored, folder)
+    weight = None if kept["weight"] is None else float(kept["weight"])
+    return Entry(
+        name, kept["part"], str(kept["method"]), tuple(map(str, kept["parameters"])), values, errors, int(kept["best"]),
+        weight, str(kept["needs"]), float(kept["sent"]), float(kept["seconds"]), fitted,
+    )  # fmt: skip
 
 
 def _inside(name: str) -> str:

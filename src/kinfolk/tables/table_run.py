@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from kinfolk.tables.encoding import Encoder, encode
 from kinfolk.tables.graph_source import named_ends, nearest_known
 from kinfolk.tables.judging import HeldOutErrors, judge
 from kinfolk.tables.members.together import RunFit
-from kinfolk.tables.prepared import Rows
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats, Ints
@@ -368,4 +368,3 @@ class TableRun:
     def __repr__(self) -> str:
         size = f"{len(self.nodes):,} nodes, {self.graph.edge_count:,} edges"
         return f"TableRun({size}; learning together: {self.judgement.verdict})"
-

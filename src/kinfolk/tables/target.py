@@ -53,16 +53,6 @@ class Target:
         """Whether classes are predicted."""
         return bool(self.classes)
 
-    @property
-    def kind(self) -> Literal["number", "classes", "count", "quantile"]:
-        """What is predicted."""
-        return "classes" if self.classes else "number"
-
-    @property
-    def level(self) -> float:
-        """The level of a quantile."""
-        return 0.5
-
     @classmethod
     def of(cls, column: pandas.Series, train: Bools, settings: Settings) -> Target:
         """What kind of target it is, from the training rows; its mean and deviation."""

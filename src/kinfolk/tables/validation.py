@@ -12,7 +12,7 @@ from kinfolk.tables.blend import row_weights
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.members.member import Member, Sample, Value
 from kinfolk.tables.prepared import Prepared
-from kinfolk.typing import Floats
+from kinfolk.typing import Bools, Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ def validate(
     for k, (sample, (_, held)) in enumerate(zip(samples, folds, strict=True)):
         before = bar.count
 
-        def predictions(sample: Sample = sample, held: Floats = held) -> Floats:
+        def predictions(sample: Sample = sample, held: Bools = held) -> Floats:
             out = []
             for each in member.predictions(sample, values, whole.rows.take(held)):
                 bar.advance(1, member.name)

@@ -11,23 +11,21 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from kinfolk.tables.members.member import Member, Needs, Sample, Value
 from kinfolk.tables.members.scores import LinearScores
-from kinfolk.tables.prepared import Rows
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
 MANY_ROWS = 20_000
 MOST_NODES = 254  # that can be categories
-FEW, MANY = ((4, 15), 0.05, 300), ((31,), 0.1, 200)  # leaves, rate, most rounds
-EVERY = 20  # rounds between two that are tried
+FEW, MANY = ((4, 15), 0.05), ((31,), 0.1)  # leaves, and the rate at which they are learnt
+ROUNDS = (2, 5, 10, 20, 30, 45, 60, 80, 100, 130, 160, 200, 250, 300)  # that are tried
 TINY = 1e-6
 
 
-def with_node(rows: Rows, node_count: int) -> Floats:
-    """The features of a row, its place, and its node where these are few enough to be categories."""
-    parts = [rows.X] if rows.place is None else [rows.X, rows.place]
-    if node_count <= MOST_NODES:
-        parts.append(rows.owner[:, None].astype(np.float64))
-    return np.concatenate(parts, axis=1)
+def with_node(rows: Rows) -> Floats:
+    """The features of a row, its place, and the number of its node."""
+    place = [] if rows.place is None else [rows.place]
+    return np.column_stack([rows.X, *place, rows.owner])
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +34,10 @@ class BoostedFit:
 
     trees: Any
     base: LinearScores
-    node_count: int
 
     def predict(self, rows: Rows) -> Floats:
         """Predict rows."""
-        Z = with_node(rows, self.node_count)
+        Z = with_node(rows)
         return joined(self.base.target, self.base.predict(rows.X, rows.owner), _raw(self.trees, Z))
 
 
@@ -53,20 +50,20 @@ class Boosted(Member):
 
     def values(self, sample: Sample) -> Sequence[Value]:
         """Leaves, and rounds up to the most."""
-        leaves, _, most = MANY if len(sample.rows.y) > MANY_ROWS else FEW
-        return [(float(each), float(rounds)) for each in leaves for rounds in range(EVERY, most + 1, EVERY)]
+        leaves, _ = MANY if len(sample.rows.y) > MANY_ROWS else FEW
+        return [(float(each), float(rounds)) for each in leaves for rounds in ROUNDS]
 
     def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[BoostedFit]:
         """One fit for each value."""
         assert sample.base is not None
         for leaves, rounds in values:
             trees = _fitted(sample, int(leaves), int(rounds))
-            yield BoostedFit(trees, sample.base, sample.node_count)
+            yield BoostedFit(trees, sample.base)
 
     def predictions(self, sample: Sample, values: Sequence[Value], asked: Rows) -> Iterator[Floats]:
         """Predictions after some rounds, with one fit for each number of leaves."""
         assert sample.base is not None
-        Z, base = with_node(asked, sample.node_count), sample.base.predict(asked.X, asked.owner)
+        Z, base = with_node(asked), sample.base.predict(asked.X, asked.owner)
         for leaves in dict.fromkeys(each for each, _ in values):
             rounds = [int(many) for each, many in values if each == leaves]
             trees = _fitted(sample, int(leaves), max(rounds))
@@ -79,7 +76,7 @@ def _fitted(sample: Sample, leaves: int, rounds: int) -> Any:
     """Trees, fitted to what the base model leaves."""
     assert sample.base is not None
     target, rows = sample.target, sample.rows
-    Z = with_node(rows, sample.node_count)
+    Z = with_node(rows)
     rate = MANY[1] if leaves in MANY[0] else FEW[1]
     category = [Z.shape[1] - 1] if sample.node_count <= MOST_NODES else None
     options = {
@@ -99,7 +96,7 @@ def _fitted(sample: Sample, leaves: int, rounds: int) -> Any:
 
 
 def joined(target: Target, base: Floats, raw: Floats) -> Floats:
-    """The base model's prediction, corrected by trees: by a sum, for counts by a factor; trees alone for many classes."""
+    """The base model's prediction plus the trees', for counts times; trees alone for more than two classes."""
     if len(target.classes) > 2:
         return raw
     if target.kind == "count":

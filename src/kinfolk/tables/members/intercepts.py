@@ -3,10 +3,10 @@
 The shifts are a Gaussian process over the places of nodes plus an independent part, or the independent part alone where
 no places are known:
 
-    b ~ N(0, K),    K_ij = s² e^(−d_ij / r) + t² 1[i = j],    observed: the mean rest of each node, with variance φ / h_i
+    b ~ N(0, K),  K_ij = s² e^(−d_ij / r) + t² 1[i = j],  observed: the mean rest of each node, with variance φ / h_i
 
 h_i is the curvature of a node's loss (its number of rows, for squared errors). r, s, t and, where no node has two rows,
-φ are those with the largest marginal likelihood. Nodes send two numbers each: the slope and the curvature of their loss.
+φ are those with the largest marginal likelihood. Nodes send two numbers each: slope and curvature of their loss.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _pseudo(sample: Sample, output: int, shift: Floats | None = None) -> Rest:
 def _rest(loss: Loss, z: Floats, y: Floats, owner: Ints, count: int, shift: Floats | None) -> Rest:
     slope, curvature = derivatives(loss, z, y)
     curvature = np.maximum(curvature, 1e-9)
-    weight = np.bincount(owner, curvature, minlength=count)
+    weight: Floats = np.bincount(owner, curvature, minlength=count).astype(np.float64)
     mean = -np.bincount(owner, slope, minlength=count) / np.maximum(weight, 1e-300)
     within = -slope / curvature - mean[owner]
     freedom = len(y) - int((weight > 0).sum())
@@ -180,14 +180,14 @@ def _nearby(places: Floats, globe: bool, covariance: Covariance, rest: Rest, kno
 def distances(one: Floats, other: Floats, globe: bool) -> Floats:
     """Between all pairs (one, other), in kilometres on the globe."""
     if not globe:
-        return np.sqrt(((one[:, None] - other[None]) ** 2).sum(axis=2))
+        return np.asarray(np.sqrt(((one[:, None] - other[None]) ** 2).sum(axis=2)))
     return _great_circle(one[:, None], other[None])
 
 
 def among(places: Floats, globe: bool) -> Floats:
     """Between all pairs of each group (groups, size, 2): (groups, size, size)."""
     if not globe:
-        return np.sqrt(((places[:, :, None] - places[:, None]) ** 2).sum(axis=3))
+        return np.asarray(np.sqrt(((places[:, :, None] - places[:, None]) ** 2).sum(axis=3)))
     return _great_circle(places[:, :, None], places[:, None])
 
 
@@ -195,4 +195,4 @@ def _great_circle(one: Floats, other: Floats) -> Floats:
     one, other = np.radians(one), np.radians(other)
     half = (one - other) / 2
     chord = np.sin(half[..., 0]) ** 2 + np.cos(one[..., 0]) * np.cos(other[..., 0]) * np.sin(half[..., 1]) ** 2
-    return 2 * EARTH * np.arcsin(np.sqrt(np.clip(chord, 0, 1)))
+    return np.asarray(2 * EARTH * np.arcsin(np.sqrt(np.clip(chord, 0, 1))))

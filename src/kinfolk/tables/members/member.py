@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
 from kinfolk.tables.members.scores import LinearScores
-from kinfolk.tables.prepared import Rows
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 

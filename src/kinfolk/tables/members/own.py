@@ -12,7 +12,8 @@ from sklearn.base import clone, is_classifier
 from kinfolk.checks import InputError
 from kinfolk.tables.members.boosted import with_node
 from kinfolk.tables.members.member import Member, Needs, Sample, Value
-from kinfolk.tables.prepared import Rows
+from kinfolk.tables.own_code import from_file
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
@@ -23,11 +24,10 @@ class OwnFit:
 
     estimator: Any
     target: Target
-    node_count: int
 
     def predict(self, rows: Rows) -> Floats:
         """Predict rows."""
-        Z = with_node(rows, self.node_count)
+        Z = with_node(rows)
         if not self.target.classes:
             return np.asarray(self.estimator.predict(Z), dtype=np.float64)
         out = np.zeros((len(Z), len(self.target.classes)))
@@ -58,5 +58,19 @@ class OwnEstimator(Member):
     def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[OwnFit]:
         """A fresh copy of the estimator, fitted."""
         for _ in values:
-            fitted = clone(self.estimator).fit(with_node(sample.rows, sample.node_count), sample.rows.y)
-            yield OwnFit(fitted, sample.target, sample.node_count)
+            fitted = clone(self.estimator).fit(with_node(sample.rows), sample.rows.y)
+            yield OwnFit(fitted, sample.target)
+
+
+def own_members(
+    named: Sequence[str], given: Sequence[Any], known: Sequence[str], target: Target
+) -> dict[str, OwnEstimator]:
+    """The members that are not known by name: objects, and ``file.py:Name``; a type is made with its defaults."""
+    found = {}
+    objects = {type(each).__name__: each for each in given}
+    for name in (name for name in named if name not in known):
+        estimator = objects[name] if name in objects else from_file(name, "a member", list(known))
+        member = OwnEstimator(estimator() if isinstance(estimator, type) else estimator, name.rpartition(":")[2])
+        member.check(target)
+        found[name] = member
+    return found

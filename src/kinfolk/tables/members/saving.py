@@ -49,7 +49,7 @@ class Reader:
         self, target: Target, node_count: int, feature_count: int, places: Floats | None, trusted: Sequence[str]
     ) -> None:
         self.target, self.node_count, self.feature_count, self.trusted = target, node_count, feature_count, trusted
-        self.inputs = feature_count + (0 if places is None else 2)
+        self.inputs = feature_count + (0 if places is None else 2) + 1
         self._readers: Mapping[str, Callable[[Path, Any], Any]] = {
             "linear": self._linear, "runs": self._runs, "boosted": self._boosted, "own": self._own,
         }  # fmt: skip
@@ -83,14 +83,14 @@ class Reader:
     def _boosted(self, folder: Path, base: RunFit | None) -> BoostedFit:
         if base is None or base.scores is None:
             raise ValueError("trees without the model that they stand on")
-        return BoostedFit(self._estimator(folder), base.scores, self.node_count)
+        return BoostedFit(self._estimator(folder), base.scores)
 
     def _own(self, folder: Path, base: RunFit | None) -> OwnFit:
-        return OwnFit(self._estimator(folder), self.target, self.node_count)
+        return OwnFit(self._estimator(folder), self.target)
 
     def _estimator(self, folder: Path) -> Any:
         found = load_estimators((folder / TREES).read_bytes(), f"the model in {folder.name!r}", self.trusted)
         width = getattr(found, "n_features_in_", None)
-        if width is not None and width not in (self.inputs, self.inputs + 1):
+        if width is not None and width != self.inputs:
             raise ValueError(f"a model of {width} features")
         return found

@@ -32,16 +32,16 @@ def loss_of(target: Target) -> Loss:
 def labels(target: Target, y: Floats) -> Floats:
     """The labels of every output (outputs, rows)."""
     if len(target.classes) > 2:
-        return (y == np.arange(len(target.classes))[:, None]).astype(np.float64)
+        return np.asarray(y == np.arange(len(target.classes))[:, None], dtype=np.float64)
     return y[None]
 
 
 def predictions(target: Target, scores: Floats) -> Floats:
     """From linear scores (outputs, rows) to what is predicted: numbers, means of counts, or probabilities."""
     if target.kind == "count":
-        return np.exp(np.minimum(scores[0], LARGEST))
+        return np.asarray(np.exp(np.minimum(scores[0], LARGEST)))
     if target.kind != "classes":
-        return scores[0]
+        return np.asarray(scores[0])
     p = expit(scores)
     if len(p) == 1:
         return np.stack([1 - p[0], p[0]], axis=1)

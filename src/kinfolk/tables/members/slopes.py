@@ -18,7 +18,7 @@ from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.objective.losses import Squared
 from kinfolk.tables.members.member import Member, Needs, Sample, Value
 from kinfolk.tables.members.scores import LinearScores, derivatives, labels, loss_of
-from kinfolk.tables.prepared import Rows
+from kinfolk.tables.rows import Rows
 from kinfolk.typing import Floats
 
 INTERCEPT_STRENGTHS = (0.1, 0.6, 4.0, 25.0, 150.0, 1e3)
@@ -145,4 +145,3 @@ def newton_step(sent: Gathered, strengths: Strengths, w0: Floats, u: Floats) -> 
     common[np.diag_indices(width)] += strengths.common + 1e-10 * max(float(np.trace(common)) / width, 1e-10)
     step0 = -np.linalg.solve(common, pull + strengths.common * w0)
     return step0, -settle - follow @ step0
-

@@ -16,7 +16,7 @@ from kinfolk.report.facts import Role
 from kinfolk.tables.families import Candidate
 from kinfolk.tables.members.member import Member, Needs, Sample, Value
 from kinfolk.tables.members.scores import LinearScores, labels
-from kinfolk.tables.prepared import Rows
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
@@ -56,6 +56,10 @@ class Together(Member):
         self.name = name or candidate.role.value
         self.needs = NEEDS[candidate.role]  # type: ignore[misc]
         self.parameters = (candidate.parameter,)  # type: ignore[misc]
+
+    def missing(self, sample: Sample) -> str | None:
+        """The wide graph needs places, and a method that uses graphs."""
+        return "there are no places" if self.wide and (sample.wide is None or not self.candidate.uses_graph) else None
 
     def values(self, sample: Sample) -> Sequence[Value]:
         """Those of the candidate."""

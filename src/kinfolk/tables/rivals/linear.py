@@ -11,8 +11,8 @@ from scipy import sparse
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 
-from kinfolk.tables.prepared import Rows
 from kinfolk.tables.rivals.rival import Rival, at_most, choose, fit_quietly, predictions
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 

@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 import scipy.linalg
 
-from kinfolk.tables.prepared import Rows
 from kinfolk.tables.rivals.rival import Rival, at_most, has_groups, needed
 from kinfolk.tables.rivals.sums import normal_equations
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats, Ints
 

@@ -12,10 +12,10 @@ import numpy as np
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from kinfolk.tables.prepared import Rows
 from kinfolk.tables.rivals.linear import features, fitted
 from kinfolk.tables.rivals.rival import SEED, Rival, at_most, choose, fit_quietly, has_places
 from kinfolk.tables.rivals.sums import normal_equations
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats, Ints
 

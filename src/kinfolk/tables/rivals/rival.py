@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from kinfolk.checks import InputError
 from kinfolk.network.folds import row_folds
-from kinfolk.tables.prepared import Rows
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 

@@ -13,8 +13,8 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 
-from kinfolk.tables.prepared import Rows
 from kinfolk.tables.rivals.rival import SEED, Rival, at_most, choose, needed, predictions
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
