@@ -100,6 +100,11 @@ class Study:
             self, whole=based(self.whole), parts=[based(each) for each in self.parts], fallback=pooled.predicted
         )
 
+    def with_ridge(self, ridge: float) -> Study:
+        """The same, with another ridge term for members that come later."""
+        whole, *parts = (dataclasses.replace(each, ridge=ridge) for each in (self.whole, *self.parts))
+        return dataclasses.replace(self, whole=whole, parts=parts)
+
     def shuffled(self) -> Study | None:
         """The control: graphs with the same degrees and places, drawn at random; None if there is no other graph."""
         seed = self.prepared.settings.seed
@@ -171,6 +176,8 @@ def _compared(prepared: Prepared, journal: Journal, bar: Bar) -> Comparison:
     wanted, left_out = _wanted(prepared, study.whole, tailored)
     for member in wanted:
         validations[member.name] = study.validate(member)
+        if "ridge" in member.parameters:  # what suits slopes that are fitted beside intercepts suits random slopes
+            study = study.with_ridge(validations[member.name].value[member.parameters.index("ridge")])
     control = _control(study, validations, tailored, left_out)
     weights = _weights(prepared, validations)
     path_runs = _path_runs(tailored, study)

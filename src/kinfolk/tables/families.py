@@ -42,7 +42,7 @@ from kinfolk.tables.members.scores import loss_of
 from kinfolk.tables.own_code import from_file
 from kinfolk.tables.target import Target
 
-RIDGES = tuple(float(ridge) for ridge in 10.0 ** np.arange(-2, 5))
+RIDGES = (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 1e4)
 NO_RIDGE = 1e-8
 SMOOTH_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1, 0.5))
 NORM_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-2, 1.1, 0.375))
@@ -78,7 +78,7 @@ class Candidate:
         if self.role in (Role.ALONE, Role.POOLED):
             where = merged(network) if self.role is Role.POOLED else network
             return (fit(where, self.algorithm(each), rounds=0, progress=False) for each in values)
-        options: dict[str, Any] = {"rounds": self.rounds, "stop": Tolerance(accuracy), "measure_every": 20}
+        options: dict[str, Any] = {"rounds": self.rounds, "stop": Tolerance(accuracy, None), "measure_every": 20}
         if self.warm_start:
             return (run for _, run in path(network, self.algorithm(values[0]), values, progress=False, **options))
         return (fit(network, self.algorithm(each), progress=False, **options) for each in values)

@@ -11,8 +11,9 @@ h_i is the curvature of a node's loss (its number of rows, for squared errors). 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -21,15 +22,16 @@ from scipy.optimize import minimize
 from sklearn.neighbors import NearestNeighbors
 
 from kinfolk.objective.losses import Loss
+from kinfolk.tables.families import RIDGES
 from kinfolk.tables.members.member import Member, Needs, Sample, Value
 from kinfolk.tables.members.scores import LinearScores, derivatives, labels, loss_of
-from kinfolk.tables.members.slopes import LinearFit
+from kinfolk.tables.members.slopes import NO_RIDGE, LinearFit
 from kinfolk.typing import Floats, Ints
 
 EXACT = 1_000  # nodes; with more, each is predicted from those nearest to it
-NEAREST = 60
+NEAREST = 30
 LIKELIHOOD = 400  # nodes from which the parameters are estimated
-RELINEARISED = 5  # times, where the loss is not squared
+TURNS, SETTLED = 20, 1e-3  # in which model and shifts are fitted, and the change at which that ends
 EARTH = 6371.0
 
 
@@ -52,58 +54,90 @@ class NodeIntercepts(Member):
 
     name = "intercepts"
     needs: ClassVar[Needs] = "sums"
-    parameters = ("radius", "near", "apart", "noise")
+    parameters = ("radius", "near", "apart", "noise", "ridge")
 
     def values(self, sample: Sample) -> Sequence[Value]:
-        """The most likely covariance, of the first output."""
-        return [tuple(vars(most_likely(sample, _pseudo(sample, 0))).values())]
+        """The most likely covariance, of the first output, with every ridge term."""
+        problem = Output.of(sample, 0, sample.ridge)
+        first = most_likely(sample, problem.rest(problem.start, None))
+        w, shift = problem.fitted(smoother(sample, first))
+        covariance = most_likely(sample, problem.rest(w, shift))
+        return [(*vars(covariance).values(), ridge) for ridge in RIDGES]
 
     def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[LinearFit]:
-        """The shifts of all nodes, given the covariance."""
-        assert sample.base is not None
-        for value in values:
+        """Model and shifts, given the covariance."""
+        smoothers: dict[Covariance, Smoother] = {}
+        for *value, ridge in values:
             covariance = Covariance(*value)
-            w = np.repeat(sample.base.w, sample.node_count, axis=1)
-            for k in range(len(w)):
-                w[k, :, -1] += _shifts(sample, covariance, k)
+            smooth = smoothers.setdefault(covariance, smoother(sample, covariance))
+            found = [Output.of(sample, k, ridge).fitted(smooth) for k in range(output_count(sample))]
+            w = np.stack([np.column_stack([np.tile(w[:-1], (len(b), 1)), w[-1] + b]) for w, b in found])
             yield LinearFit(LinearScores(w, sample.target))
 
 
 @dataclass(frozen=True, eq=False)
 class Rest:
-    """What one model for all leaves at every node: mean and weight."""
+    """What the model for all leaves at every node: mean and weight."""
 
     mean: Floats  # (nodes,) 0 without rows
     weight: Floats  # (nodes,) h_i, 0 without rows
     noise: float | None  # φ; None where no node has two rows
 
 
-def _pseudo(sample: Sample, output: int, shift: Floats | None = None) -> Rest:
-    """The rest of the base model at every node, to second order around a shift."""
-    assert sample.base is not None
-    X, y, owner, _ = sample.rows
-    z = sample.base.linear(X, owner)[output]
-    z = z if shift is None else z + shift[owner]
-    return _rest(loss_of(sample.target), z, labels(sample.target, y)[output], owner, sample.node_count, shift)
+def output_count(sample: Sample) -> int:
+    """How many linear scores there are."""
+    return len(sample.target.classes) if len(sample.target.classes) > 2 else 1
 
 
-def _rest(loss: Loss, z: Floats, y: Floats, owner: Ints, count: int, shift: Floats | None) -> Rest:
-    slope, curvature = derivatives(loss, z, y)
-    curvature = np.maximum(curvature, 1e-9)
-    weight: Floats = np.bincount(owner, curvature, minlength=count).astype(np.float64)
-    mean = -np.bincount(owner, slope, minlength=count) / np.maximum(weight, 1e-300)
-    within = -slope / curvature - mean[owner]
-    freedom = len(y) - int((weight > 0).sum())
-    noise = float((curvature * within**2).sum()) / freedom if freedom >= 5 else None
-    return Rest(np.where(weight > 0, mean + (0.0 if shift is None else shift), 0.0), weight, noise)
+@dataclass(frozen=True, eq=False)
+class Output:
+    """One output of a sample: model and shifts are fitted in turn, each given the other."""
 
+    loss: Loss
+    X: Floats  # (rows, parameters), ones last
+    y: Floats
+    owner: Ints
+    node_count: int
+    ridge: Floats  # (parameters,)
+    start: Floats  # (parameters,) the model for all without shifts
 
-def _shifts(sample: Sample, covariance: Covariance, output: int) -> Floats:
-    """The expected shift of every node (nodes,)."""
-    shift = smoothed(sample, covariance, _pseudo(sample, output))
-    for _ in range(0 if sample.target.kind == "number" else RELINEARISED):
-        shift = smoothed(sample, covariance, _pseudo(sample, output, shift))
-    return shift
+    @classmethod
+    def of(cls, sample: Sample, output: int, strength: float) -> Output:
+        """An output of a sample that has a base."""
+        assert sample.base is not None
+        X = np.column_stack([sample.rows.X, np.ones(len(sample.rows.y))])
+        ridge = np.r_[np.full(X.shape[1] - 1, max(strength, NO_RIDGE)), 0.0]
+        y = labels(sample.target, sample.rows.y)[output]
+        return cls(loss_of(sample.target), X, y, sample.rows.owner, sample.node_count, ridge, sample.base.w[output, 0])
+
+    def fitted(self, smooth: Smoother) -> tuple[Floats, Floats]:
+        """The model (parameters,) and the shifts (nodes,)."""
+        w, shift = self.start, np.zeros(self.node_count)
+        for _ in range(TURNS):
+            before, shift = shift, smooth(self.rest(w, shift))
+            w = self.stepped(w, shift)
+            if np.abs(shift - before).max(initial=0.0) <= SETTLED * np.abs(shift).max(initial=0.0):
+                break
+        return w, shift
+
+    def rest(self, w: Floats, shift: Floats | None) -> Rest:
+        """What the model leaves at every node, to second order around a shift."""
+        z = self.X @ w
+        slope, curvature = derivatives(self.loss, z if shift is None else z + shift[self.owner], self.y)
+        curvature = np.maximum(curvature, 1e-9)
+        count = self.node_count
+        weight: Floats = np.bincount(self.owner, curvature, minlength=count).astype(np.float64)
+        mean = -np.bincount(self.owner, slope, minlength=count) / np.maximum(weight, 1e-300)
+        within = -slope / curvature - mean[self.owner]
+        freedom = len(self.y) - int((weight > 0).sum())
+        noise = float((curvature * within**2).sum()) / freedom if freedom >= 5 else None
+        return Rest(np.where(weight > 0, mean + (0.0 if shift is None else shift), 0.0), weight, noise)
+
+    def stepped(self, w: Floats, shift: Floats) -> Floats:
+        """The model for all after a Newton step, given the shifts."""
+        slope, curvature = derivatives(self.loss, self.X @ w + shift[self.owner], self.y)
+        matrix = (self.X * curvature[:, None]).T @ self.X + np.diag(self.ridge + 1e-10)
+        return np.asarray(w - np.linalg.solve(matrix, self.X.T @ slope + self.ridge * w))
 
 
 def most_likely(sample: Sample, rest: Rest) -> Covariance:
@@ -142,39 +176,58 @@ def likelihood(covariance: Covariance, mean: Floats, weight: Floats, distance: F
     return float(-0.5 * mean @ cho_solve(factor, mean, check_finite=False) - np.log(np.diag(factor[0])).sum())
 
 
-def smoothed(sample: Sample, covariance: Covariance, rest: Rest) -> Floats:
-    """The posterior mean of all shifts."""
-    count = sample.node_count
-    trust = covariance.apart / (covariance.apart + covariance.noise / np.maximum(rest.weight, 1e-300))
+Smoother = Callable[[Rest], Floats]  # from what is left at nodes to the posterior mean of all shifts
+
+
+def smoother(sample: Sample, covariance: Covariance) -> Smoother:
+    """The posterior mean of shifts, as a function of the rest; what depends on weights alone is computed once."""
     if sample.places is None:
-        return np.where(rest.weight > 0, trust * rest.mean, 0.0)
-    known = np.flatnonzero(rest.weight > 0)
-    if count <= EXACT:
-        return _exact(sample.places, sample.globe, covariance, rest, known)
-    return _nearby(sample.places, sample.globe, covariance, rest, known)
+        return partial(_apart, covariance)
+    make = _exact if sample.node_count <= EXACT else _nearby
+    kept: dict[bytes, Callable[[Floats], Floats]] = {}
+
+    def smooth(rest: Rest) -> Floats:
+        key = rest.weight.tobytes()
+        if key not in kept:
+            kept.clear()
+            known = np.flatnonzero(rest.weight > 0)
+            kept[key] = make(sample, covariance, covariance.noise / rest.weight[known], known)
+        return kept[key](rest.mean)
+
+    return smooth
 
 
-def _exact(places: Floats, globe: bool, covariance: Covariance, rest: Rest, known: Ints) -> Floats:
-    across = covariance.between(distances(places, places[known], globe))
+def _apart(covariance: Covariance, rest: Rest) -> Floats:
+    """Each node by itself."""
+    trust = covariance.apart / (covariance.apart + covariance.noise / np.maximum(rest.weight, 1e-300))
+    return np.where(rest.weight > 0, trust * rest.mean, 0.0)
+
+
+def _exact(sample: Sample, covariance: Covariance, noise: Floats, known: Ints) -> Callable[[Floats], Floats]:
+    """All nodes from all that have rows."""
+    assert sample.places is not None
+    across = covariance.between(distances(sample.places, sample.places[known], sample.globe))
     across[known, np.arange(len(known))] += covariance.apart
-    spread = across[known] + np.diag(covariance.noise / rest.weight[known])
-    return np.asarray(across @ np.linalg.solve(spread, rest.mean[known]))
+    factor = cho_factor(across[known] + np.diag(noise), lower=True)
+    return lambda mean: np.asarray(across @ cho_solve(factor, mean[known]))
 
 
-def _nearby(places: Floats, globe: bool, covariance: Covariance, rest: Rest, known: Ints) -> Floats:
+def _nearby(sample: Sample, covariance: Covariance, noise: Floats, known: Ints) -> Callable[[Floats], Floats]:
     """Every node from the nearest that have rows, itself among them: one small system each."""
+    assert sample.places is not None
+    places, globe = sample.places, sample.globe
     metric, turn = ("haversine", np.radians) if globe else ("euclidean", np.asarray)
     search = NearestNeighbors(metric=metric).fit(turn(places[known]))
     away, near = search.kneighbors(turn(places), n_neighbors=min(NEAREST, len(known)))
-    out = np.empty(len(places))
+    weight = np.empty(near.shape)
     for part in np.array_split(np.arange(len(places)), max(len(places) // 2_000, 1)):
-        who = known[near[part]]  # (part, nearest)
-        itself = who == part[:, None]
+        who = near[part]  # (part, nearest)
+        itself = known[who] == part[:, None]
         across = covariance.between(away[part] * (EARTH if globe else 1.0)) + covariance.apart * itself
-        spread = covariance.between(among(places[who], globe))
-        spread += np.eye(who.shape[1]) * (covariance.apart + covariance.noise / rest.weight[who])[:, None, :]
-        out[part] = np.einsum("pk,pk->p", across, np.linalg.solve(spread, rest.mean[who][:, :, None])[:, :, 0])
-    return out
+        spread = covariance.between(among(places[known[who]], globe))
+        spread += np.eye(who.shape[1]) * (covariance.apart + noise[who])[:, None, :]
+        weight[part] = np.linalg.solve(spread, across[:, :, None])[:, :, 0]
+    return lambda mean: np.einsum("nk,nk->n", weight, mean[known][near])
 
 
 def distances(one: Floats, other: Floats, globe: bool) -> Floats:
