@@ -238,7 +238,11 @@ def as_texts(column: pandas.Series) -> pandas.Series:
     >>> as_texts(pandas.Series([3.0, 4.0])).tolist(), as_texts(pandas.Series(["a", 3])).tolist()
     (['3', '4'], ['a', '3'])
     """
-    return column.map(lambda value: str(plain_value(value))).astype(object)
+    if column.dtype == object:  # may hold True beside 1, which are one to a hash table
+        return column.map(lambda value: str(plain_value(value))).astype(object)
+    codes, values = pandas.factorize(column, use_na_sentinel=False)
+    texts = np.array([str(plain_value(value)) for value in values], dtype=object)
+    return pandas.Series(texts[codes], index=column.index, name=column.name, dtype=object)
 
 
 def plain_value(value: Any) -> Any:
