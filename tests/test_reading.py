@@ -127,6 +127,16 @@ def test_the_wide_graph():
     assert (wide_graph(np.zeros((5, 2)), True, list("abcde")).weights > 0).all()
 
 
+def test_places_alone_are_features():
+    """A map without other columns: what is between places is predicted from them."""
+    table = placed(farms(1, 60), wander=0.0)[["farm", "lat", "lon", "yield"]].assign(country="here")
+    found = prepared_of(table)
+    assert found.columns.numbers == ("lat", "lon")
+    assert "only coordinates" in kinds(found.notes)
+    with pytest.raises(InputError, match="Expected a feature"):
+        prepared_of(table[["farm", "yield"]])
+
+
 # ---------------------------------------------------------------------- folds that match the test
 
 
@@ -265,6 +275,16 @@ def test_a_time_column_of_dates_has_a_trend():
     days = (table["year"] - pandas.Timestamp(0)).dt.days.to_numpy(dtype=float)
     train = days[~found.held_out]
     np.testing.assert_allclose(found.rows.X[:, names.index("year days")], (days - train.mean()) / train.std())
+
+
+def test_months_are_dates():
+    found = prepared_of(
+        panel(36).assign(month=lambda t: [f"{2000 + k // 12 % 3}-{k % 12 + 1:02}" for k in range(len(t))])
+    )
+    assert found.columns.dates == ("month",)
+    assert "month season sin" in found.encoder.get_feature_names_out()
+    seasons = farms().assign(season=lambda t: np.array(["1998-99", "1999-00", "2000-01"])[np.arange(len(t)) % 3])
+    assert prepared_of(seasons).columns.categories == ("soil", "season")
 
 
 # ---------------------------------------------------------------------- columns

@@ -36,6 +36,7 @@ ERRORS = {
 NOTES = {
     "coordinates": "{columns} are used as node positions, not as features; list them in `features` to use them "
     "as both.",
+    "only coordinates": "{columns} are used as node positions and, as there is no other usable column, as features.",
     "coordinates of rows": "{columns} are used as features, and their means as node positions: rows have places of "
     "their own.",
     "empty column": "Column {column} has no values: left out.",
