@@ -127,6 +127,16 @@ def test_the_wide_graph():
     assert (wide_graph(np.zeros((5, 2)), True, list("abcde")).weights > 0).all()
 
 
+def test_places_alone_are_features():
+    """A map without other columns: what is between places is predicted from them."""
+    table = placed(farms(1, 60), wander=0.0)[["farm", "lat", "lon", "yield"]].assign(country="here")
+    found = prepared_of(table)
+    assert found.columns.numbers == ("lat", "lon")
+    assert "only coordinates" in kinds(found.notes)
+    with pytest.raises(InputError, match="Expected a feature"):
+        prepared_of(table[["farm", "yield"]])
+
+
 # ---------------------------------------------------------------------- folds that match the test
 
 
@@ -267,6 +277,16 @@ def test_a_time_column_of_dates_has_a_trend():
     np.testing.assert_allclose(found.rows.X[:, names.index("year days")], (days - train.mean()) / train.std())
 
 
+def test_months_are_dates():
+    found = prepared_of(
+        panel(36).assign(month=lambda t: [f"{2000 + k // 12 % 3}-{k % 12 + 1:02}" for k in range(len(t))])
+    )
+    assert found.columns.dates == ("month",)
+    assert "month season sin" in found.encoder.get_feature_names_out()
+    seasons = farms().assign(season=lambda t: np.array(["1998-99", "1999-00", "2000-01"])[np.arange(len(t)) % 3])
+    assert prepared_of(seasons).columns.categories == ("soil", "season")
+
+
 # ---------------------------------------------------------------------- columns
 
 
@@ -381,7 +401,7 @@ def test_whole_numbers_with_few_values_are_numbers_and_that_is_noted():
     assert note_text(note).startswith("The target has 6 different whole values and is read as a number")
     assert "whole numbers" not in kinds(prepared_of(table, task="regression").notes)
     assert prepared_of(table, task="classification").target.classes == (0, 1, 2, 3, 4, 5)
-    assert kinds(prepared_of(table.assign(**{"yield": np.arange(96) % 2})).notes) == []
+    assert "classes" not in kinds(prepared_of(table.assign(**{"yield": np.arange(96) % 2})).notes)
     assert "classes" in kinds(prepared_of(table.assign(**{"yield": 1 + np.arange(96) % 2})).notes)
 
 
@@ -398,3 +418,41 @@ def test_whole_numbers_with_few_values_are_numbers_and_that_is_noted():
 def test_targets_that_make_no_sense(settings, words):
     with pytest.raises(InputError, match=words):
         prepared_of(farms().assign(**{"yield": lambda t: t["rain"]}), **settings)
+
+
+# ---------------------------------------------------------------------- notes
+
+
+def test_dates_that_are_tested_at_random_are_noted():
+    table = panel().assign(year=lambda t: pandas.to_datetime(t["year"].astype(str)))
+    note = next(note for note in prepared_of(table).notes if note.kind == "dates at random")
+    assert "Column 'year' has dates" in note_text(note)
+    assert "dates at random" not in kinds(prepared_of(table, time="year").notes)
+    assert "dates at random" not in kinds(prepared_of(farms()).notes)
+
+
+def test_few_times_in_the_test_are_noted():
+    note = next(note for note in prepared_of(panel(20), time="year").notes if note.kind == "few times")
+    assert note.values == {"count": 4}
+    assert note_text(note).startswith("Different times in the test: only 4.")
+    assert "few times" not in kinds(prepared_of(panel(60), time="year").notes)
+
+
+def test_a_rare_class_is_noted():
+    table = farms(60).assign(**{"yield": lambda t: np.where(np.arange(len(t)) % 40 == 0, "rare", "often")})
+    found = prepared_of(table)
+    assert (found.test.y == 1).sum() < 10 <= (found.test.y == 0).sum()
+    note = next(note for note in found.notes if note.kind == "rare class")
+    assert note_text(note).startswith("Of class 'rare' fewer than 10 rows are tested")
+    balanced = table.assign(**{"yield": np.where(np.arange(len(table)) % 2, "a", "b")})
+    assert "rare class" not in kinds(prepared_of(balanced).notes)
+
+
+def test_nodes_on_different_scales_are_noted():
+    table = farms(20)
+    assert "different scales" not in kinds(prepared_of(table).notes)
+    number = table["farm"].str[-2:].astype(int)
+    scaled = table.assign(**{"yield": table["yield"] * 3.0**number})
+    assert "different scales" in kinds(prepared_of(scaled).notes)
+    few = farms(3, count=40)  # three rows a node: deviations differ by chance, not tenfold
+    assert "different scales" not in kinds(prepared_of(few).notes)

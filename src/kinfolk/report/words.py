@@ -36,6 +36,7 @@ ERRORS = {
 NOTES = {
     "coordinates": "{columns} are used as node positions, not as features; list them in `features` to use them "
     "as both.",
+    "only coordinates": "{columns} are used as node positions and, as there is no other usable column, as features.",
     "coordinates of rows": "{columns} are used as features, and their means as node positions: rows have places of "
     "their own.",
     "empty column": "Column {column} has no values: left out.",
@@ -50,6 +51,13 @@ NOTES = {
     "later rows": "The test rows lie beyond the training rows in column {column}: cross-validation predicts "
     "rows beyond others in it, too.",
     "new nodes": "The test rows are of nodes without training rows: cross-validation predicts nodes without rows, too.",
+    "few times": "Different times in the test: only {count}. What happens at a single time by chance decides much of "
+    "the comparison.",
+    "dates at random": "Column {column} has dates, but test rows were not chosen by date: errors in the future may be "
+    "larger. The setting time tests on the last rows.",
+    "rare class": "Of class {labels} fewer than {rows} rows are tested: how well it is predicted is hardly known.",
+    "different scales": "The target varies more than ten times as much in some nodes as in others: mean errors are "
+    "those of the former. Its logarithm, or a share of each node's mean, may be the better target.",
     "alone is impossible": "Alone is impossible: no tested node has training rows.",
     "nodes without training rows": "{count} tested nodes have no training rows: alone they get the model of all.",
     "graph not used": "This method does not use the graph; it is only shown.",
@@ -195,7 +203,7 @@ def note_text(note: Note) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, list):
-        return " and ".join(map(repr, value))
+        return " and ".join(map(repr, value)) if len(value) == 2 else listing(value)
     return f"{value:,}" if isinstance(value, int) else listing([value])
 
 

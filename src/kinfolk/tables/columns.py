@@ -17,7 +17,7 @@ from kinfolk.typing import Bools, Floats
 
 PLACES = (("lat", "lon"), ("latitude", "longitude"), ("lat", "lng"), ("lat", "long"), ("x", "y"))
 LARGEST_DEGREES = (90.0, 360.0)  # of latitude and longitude
-DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+DATE = re.compile(r"\d{4}-\d{2}")  # a month, or a day and perhaps a time
 OTHER_DATE = r"\d{1,2}[./]\d{1,2}[./]\d{2,4}"
 MOSTLY = 0.5
 FEW = 0.05  # numbers with a larger share of texts among them are categories; with a smaller one there are mistakes
@@ -58,9 +58,24 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
     chosen = tuple(dict.fromkeys(settings.features)) or tuple(
         map(str, (name for name in table.columns if name not in taken))
     )
-    kind = "coordinates of rows" if moving else "coordinates"
-    notes = [Note(kind, {"columns": list(coords)})] if coords and not settings.features else []
-    numbers, categories, dates = [], [], []
+    usable, notes = _by_kind(table, chosen, settings)
+    only_places = bool(coords) and not any(usable) and not settings.features
+    if only_places:
+        usable = _by_kind(table, coords, settings)[0]
+    if not any(usable):
+        raise InputError(
+            f"Expected a feature to predict {settings.target!r} from, got none: the table has no other usable column."
+        )
+    kind = "only coordinates" if only_places else "coordinates of rows" if moving else "coordinates"
+    about = [Note(kind, {"columns": list(coords)})] if coords and not settings.features else []
+    return Columns(settings.node, settings.target, *usable, coords, settings.time, mark, (*about, *notes))
+
+
+def _by_kind(
+    table: pandas.DataFrame, chosen: tuple[str, ...], settings: Settings
+) -> tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], list[Note]]:
+    """The usable ones of some columns, as numbers, categories and dates; and why others are left out."""
+    numbers, categories, dates, notes = [], [], [], []
     for name in chosen:
         column = table[name]
         _check_values(column, name)
@@ -78,14 +93,7 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
             notes.append(Note("names of rows", {"column": name}))
         else:
             categories.append(name)
-    if not numbers + categories + dates:
-        raise InputError(
-            f"Expected a feature to predict {settings.target!r} from, got none: the table has no other usable column."
-        )
-    return Columns(
-        settings.node, settings.target, tuple(numbers), tuple(categories), tuple(dates), coords, settings.time, mark,
-        tuple(notes),
-    )  # fmt: skip
+    return (tuple(numbers), tuple(categories), tuple(dates)), notes
 
 
 def _check_there(table: pandas.DataFrame, settings: Settings) -> None:
@@ -238,7 +246,11 @@ def as_texts(column: pandas.Series) -> pandas.Series:
     >>> as_texts(pandas.Series([3.0, 4.0])).tolist(), as_texts(pandas.Series(["a", 3])).tolist()
     (['3', '4'], ['a', '3'])
     """
-    return column.map(lambda value: str(plain_value(value))).astype(object)
+    if column.dtype == object:  # may hold True beside 1, which are one to a hash table
+        return column.map(lambda value: str(plain_value(value))).astype(object)
+    codes, values = pandas.factorize(column, use_na_sentinel=False)
+    texts = np.array([str(plain_value(value)) for value in values], dtype=object)
+    return pandas.Series(texts[codes], index=column.index, name=column.name, dtype=object)
 
 
 def plain_value(value: Any) -> Any:

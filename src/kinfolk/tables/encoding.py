@@ -89,9 +89,9 @@ class CategoryColumn:
 
     def numbers(self, values: Any) -> Floats:
         """0 or 1 for each category (rows, outputs); one that is not known is among the rest, or none."""
-        place = {value: k for k, value in enumerate(self.shown)}
-        found = np.array([place.get(value, len(place)) for value in values], dtype=np.int64)
-        return np.eye(len(place) + 1)[found][:, : len(place) + self.rest]
+        count = len(self.shown)
+        found = pandas.Index(self.shown, dtype=object).get_indexer(pandas.Index(values, dtype=object))
+        return np.eye(count + 1)[np.where(found < 0, count, found)][:, : count + self.rest]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from kinfolk.network import graphs, public
 from kinfolk.network.data import Data
 from kinfolk.network.network import Network
 from kinfolk.report.facts import Note
+from kinfolk.tables.cautions import cautions
 from kinfolk.tables.columns import Columns, as_texts, find_columns, node_names
 from kinfolk.tables.encoding import Encoder, encode, plain
 from kinfolk.tables.families import Family, family_of
@@ -107,6 +108,7 @@ def prepare(
         *target_notes(table[columns.target][~held_out], target, settings),
         *found,
         *_counted("test rows of unseen classes", int(unseen.sum())),
+        *cautions(columns, target, y, owner, held_out),
     ]
     marks = fingerprint(given), "" if edges is None else fingerprint(edges)
     return Prepared(

@@ -22,6 +22,7 @@ from kinfolk.typing import Bools, Floats, Ints
 VALIDATION = 1  # keys the draw of folds; that of the test rows has 0
 FIRST_PART = 0.5  # of the training times, and of the rows, that no window is taken from
 SEVERAL = 3  # different values that a column of times has in the training rows
+FEW_TIMES = 10  # in the test: chance events of single times are not averaged out
 Fold = tuple[Bools, Bools]  # rows to learn from, and rows to predict
 
 
@@ -119,15 +120,17 @@ def folding_like_the_test(
     """Folds that are to the training rows what the test is to all: later times, nodes without rows, or some rows."""
     name = columns.time or (_later_in(table, columns, owner, held_out) if columns.mark else None)
     found = [Note("later rows", {"column": name})] if name != columns.time else []
-    times = table_times(table[~held_out], name) if name else np.zeros(0)
+    times = table_times(table, name) if name else np.zeros(len(table))
+    tested, times = len(np.unique(times[held_out])), times[~held_out]
+    found += [Note("few times", {"count": tested})] if name and tested < FEW_TIMES else []
     if len(np.unique(times)) > 1:
         return Folding("times", list(windows(times, settings.folds)), times), found
     new = ~np.isin(owner[held_out], owner[~held_out])
     units, count = units[~held_out], min(settings.folds, len(np.unique(units[~held_out])))
     if (new.mean() > 0.5 if columns.mark else new.all()) and count > 1:
-        note = [Note("new nodes")] if columns.mark else []
-        return Folding("nodes", list(_parts(node_folds(units, count, settings.seed, VALIDATION)))), note
-    return Folding("rows", list(_parts(row_folds(owner[~held_out], settings.folds, settings.seed, VALIDATION)))), []
+        found += [Note("new nodes")] if columns.mark else []
+        return Folding("nodes", list(_parts(node_folds(units, count, settings.seed, VALIDATION)))), found
+    return Folding("rows", list(_parts(row_folds(owner[~held_out], settings.folds, settings.seed, VALIDATION)))), found
 
 
 def _parts(fold: Ints) -> Iterator[Fold]:
