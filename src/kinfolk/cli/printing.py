@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import numpy as np
 import pandas
 from rich.console import Console
 from rich.table import Table
@@ -66,9 +65,7 @@ def print_comparison(found: pandas.DataFrame, console: Console) -> None:
     """Methods side by side."""
     table = _table("The same held-out rows for all", ["error", "gain (95 %)", "helped", "hurt", "seconds", "sent"])
     for name, row in found.iterrows():
-        gain, low, high = (words.percent(row[column]) for column in ("gain", "low", "high"))
         title = name if row["method"] else words.title(str(name), "")
-        interval = "" if np.isnan(row["gain"]) else f"{gain} ({low} to {high})"
-        table.add_row(shown(title), f"{row['error']:.4g}", interval, *_costs(row))
+        table.add_row(shown(title), f"{row['error']:.4g}", words.gain_with_interval(row.to_dict()), *_costs(row))
     console.print(table)
     console.print("Gain: per cent less error than the better of alone and pooled, and its interval.", highlight=False)

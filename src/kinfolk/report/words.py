@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 import pandas
@@ -199,15 +200,59 @@ def judgement_parts(judged: Judgement) -> tuple[str, str]:
     """The verdict, and the sentences that follow it."""
     best = TITLES[judged.against] + (", the better baseline" if judged.alone_is_possible else "")
     compared = f"{percent(abs(judged.gain))} % {'less' if judged.gain >= 0 else 'more'} error than {best}"
-    interval = f"(95 % interval {percent(judged.low)} to {percent(judged.high)} %)"
-    shares = f"{judged.helped:.0f} % of the nodes are better off, {judged.hurt:.0f} % worse."
-    heading, then = {
-        "helps": ("Learning together helps", _about_the_graph(judged)),
-        "does not help": ("Learning together does not help", _advice(judged)),
-        "no clear difference": ("No clear difference", _advice(judged)),
-    }[judged.verdict]
-    lead = "learning together has " if judged.verdict == "no clear difference" else ""
-    return heading, f"{lead}{compared} {interval}. {shares}{then}"
+    if judged.nearer == judged.farther == 0:
+        return "No clear difference", f"on the held-out rows predictions are the same as with {best}.{_advice(judged)}"
+    nearer = f"Nearer on {judged.nearer:.0f} % of the held-out rows"
+    if judged.nearer + judged.farther < 99:
+        nearer += f", farther on {judged.farther:.0f} %, else the same"
+    if judged.verdict == "no clear difference":
+        unsure = f"learning together has {compared}{_interval(judged)}. {nearer}. {_could_be_seen(judged)}"
+        return "No clear difference", unsure + _advice(judged)
+    heading = f"Learning together {judged.verdict}"
+    then = _about_the_graph(judged) if judged.verdict == "helps" else _advice(judged)
+    return heading, f"{compared}{_interval(judged)}. {nearer}; {_who(judged)}{then}"
+
+
+def _interval(judged: Judgement) -> str:
+    if judged.low is None or judged.high is None:
+        return " on these rows, and whether that is chance cannot be told"
+    units = f", by blocks of {judged.block:,} successive times" if judged.unit == "times" else ""
+    units = f", for these {judged.few_times} times only" if judged.few_times is not None else units
+    return f" (95 % interval {percent(judged.low)} to {percent(judged.high)} %{units})"
+
+
+def _could_be_seen(judged: Judgement) -> str:
+    """What would have shown, and how many rows would show a small gain."""
+    if judged.visible is None:
+        few = f"Only {judged.few_times} different times are" if judged.few_times else "Only one group of neighbours is"
+        return f"{few} held out: an interval needs more of them."
+    seen = f"Only a gain of {percent(judged.visible)} % or more would probably have been seen"
+    if judged.visible <= 5 or judged.rows_needed is None:
+        return f"{seen}."
+    return f"{seen}; one of 5 % takes about {number(judged.rows_needed, 2)} held-out rows."
+
+
+def _who(judged: Judgement) -> str:
+    """How many nodes are better off, and which are worse off, as far as that is known."""
+    named = f" Worse off, with at most one in ten wrongly named: {listing(judged.worse)}." if judged.worse else ""
+    if judged.better is not None:
+        low, high = (f"{share:.0f}" for share in judged.better)
+        shares = low if low == high else f"{low} to {high}"
+        return f"approximately {shares} % of the nodes are better off.{named}"
+    return f"{'' if named else 'which or '}how many nodes are worse off cannot be told.{named}"
+
+
+def gain_with_interval(row: Mapping[Any, Any]) -> str:
+    """The gain of a method in a table, per cent, and its interval if there is one.
+
+    >>> gain_with_interval({"gain": 7.03, "low": 2.0, "high": 12.0}), gain_with_interval({"gain": 7.03, "low": None})
+    ('7.0 (2.0 to 12)', '7.0 (no interval)')
+    """
+    if pandas.isna(row["gain"]):
+        return ""
+    if pandas.isna(row["low"]):
+        return f"{percent(row['gain'])} (no interval)"
+    return f"{percent(row['gain'])} ({percent(row['low'])} to {percent(row['high'])})"
 
 
 def _advice(judged: Judgement) -> str:

@@ -20,8 +20,9 @@ from kinfolk.progress import Bar, progress_bar
 from kinfolk.report.facts import Made, Note, Role
 from kinfolk.tables.families import Candidate
 from kinfolk.tables.graph_source import control_graph
+from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.journal import Journal
-from kinfolk.tables.judging import HeldOutErrors
+from kinfolk.tables.judging import gain_over_better
 from kinfolk.tables.path import edge_flows, lam_path
 from kinfolk.tables.prepared import Prepared, prepare
 from kinfolk.tables.results import held_out_predictions
@@ -146,7 +147,7 @@ def compare(
     ready = [prepare(table, dataclasses.replace(settings, method=method), edges=edges) for method in methods]
     for method, prepared in zip(methods, ready, strict=True):
         run = learn_prepared(prepared, progress=progress, journal=journal)
-        board, judged = run.leaderboard, run.judgement
+        board, judged = run.leaderboard, gain_over_better(run.errors, run.graph, run.baselines, Role.TAILORED)[1]
         rows[method] = {**board.loc[Role.TAILORED], "gain": judged.gain, "low": judged.low, "high": judged.high}
         for role in (role for role in (Role.ALONE, Role.POOLED) if role in board.index):
             rows[role.value] = {**board.loc[role], "gain": np.nan, "low": np.nan, "high": np.nan}

@@ -31,7 +31,7 @@ from kinfolk.report.facts import MODEL_ROLES, GraphOrigin, Made, Note, Role
 from kinfolk.tables.columns import Columns
 from kinfolk.tables.encoding import Encoder
 from kinfolk.tables.families import Parameter
-from kinfolk.tables.judging import HeldOutErrors
+from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.own_code import code_file, trusted_types
 from kinfolk.tables.path import path_of
 from kinfolk.tables.settings import Settings, read_toml

@@ -23,7 +23,8 @@ from kinfolk.tables.columns import Columns, node_names
 from kinfolk.tables.encoding import Encoder, encode
 from kinfolk.tables.families import Parameter
 from kinfolk.tables.graph_source import named_ends, nearest_known
-from kinfolk.tables.judging import HeldOutErrors, judge
+from kinfolk.tables.held_out import HeldOutErrors
+from kinfolk.tables.judging import judge
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.target import Target
 from kinfolk.tables.validation import Validation
@@ -132,12 +133,17 @@ class TableRun:
         """Whether learning together helps."""
         validated = {role: self.members[role].errors[self.members[role].best].mean() for role in MODEL_ROLES}
         recommended = min(MODEL_ROLES, key=lambda role: validated[role])
-        return judge(self.errors, self.graph, recommended, self.alone_is_possible, self.settings.seed)
+        return judge(self.errors, self.graph, recommended, self.baselines)
 
     @property
     def alone_is_possible(self) -> bool:
         """Whether some tested node has training rows."""
         return bool((self.train_rows[np.unique(self.errors.owner)] > 0).any())
+
+    @property
+    def baselines(self) -> list[Role]:
+        """What learning together is compared with."""
+        return [Role.ALONE, Role.POOLED] if self.alone_is_possible else [Role.POOLED]
 
     @property
     def features(self) -> list[str]:

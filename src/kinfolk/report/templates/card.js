@@ -67,7 +67,7 @@ function numbersOf(node) {
   if (of("test_rows")) {
     const least = Math.min(...Object.keys(ERRORS).map(name => of("error_" + name)));
     for (const name in ERRORS) add(ERRORS[name], format(of("error_" + name)), of("error_" + name) === least);
-    add("gain over the better baseline", Number.isFinite(of("gain")) ? format(of("gain"), 2) + " %" : "–");
+    add("gain over the better baseline", Number.isFinite(of("gain")) ? `${format(of("gain"), 2)} ± ${format(of("gain_error"), 2)} %` : "–");
   }
   add("final model", ENDS[data.roles[data.role[node]]]);
   return list;
