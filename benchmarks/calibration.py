@@ -18,14 +18,16 @@ a normal prior around the model of all) in closed form; ``--learn`` sends fewer 
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas
+import scipy.signal
+import scipy.sparse
 import scipy.stats
-from rich.progress import track
 
 import kinfolk
 from kinfolk import graphs
@@ -45,6 +47,10 @@ BETWEEN = (0.01, 0.1, 1.0)  # variances of the prior of models between one for a
 BASELINES = (Role.ALONE, Role.POOLED)
 METHODS = (Role.ALONE, Role.POOLED, Role.FINAL)
 LEVEL = 0.9  # of prediction intervals
+HEAD = (
+    "| cell | judgements | true gain, median % | with an interval % | covered % | helps % | false % | |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- |"
+)
 
 
 @dataclass
@@ -124,10 +130,9 @@ def true_models(world: str, rng: np.random.Generator, spots: Any) -> Any:
 
 def fitted(X: Any, y: Any, owner: Any, nodes: int, between: float) -> dict[str, Any]:
     """Ridge regressions (nodes, features): alone, one for all, and in between (``between``: variance of the prior)."""
-    grams = np.zeros((nodes, X.shape[1], X.shape[1]))
-    sums = np.zeros((nodes, X.shape[1]))
-    np.add.at(grams, owner, X[:, :, None] * X[:, None, :])
-    np.add.at(sums, owner, X * y[:, None])
+    whose = scipy.sparse.csr_array((np.ones(len(owner)), (owner, np.arange(len(owner)))), (nodes, len(owner)))
+    grams = (whose @ (X[:, :, None] * X[:, None, :]).reshape(len(X), -1)).reshape(nodes, X.shape[1], X.shape[1])
+    sums = whose @ (X * y[:, None])
     eye = np.eye(X.shape[1])
     pooled = np.linalg.solve(grams.sum(0) + 1e-3 * eye, sums.sum(0))
     alone = np.linalg.solve(grams + 0.3 * eye, sums[..., None])[..., 0]
@@ -147,7 +152,9 @@ def judged(models: dict[str, Any], truth: Any, rows: tuple[Any, Any, Any], graph
 def rows_cell(world: str, nodes: int, rows: int, count: int) -> Cell:
     """Rows held out at random."""
     cell = Cell(f"{world}, {nodes} nodes × {rows} rows")
-    for seed in range(count):
+    seeds = itertools.count()
+    while cell.judged < count:
+        seed = next(seeds)
         rng = np.random.default_rng([seed, WORLDS.index(world), nodes, rows])
         spots = places(rng, nodes)
         truth = true_models(world, rng, spots)
@@ -157,7 +164,7 @@ def rows_cell(world: str, nodes: int, rows: int, count: int) -> Cell:
         y = (X * truth[owner]).sum(1) + rng.normal(size=len(owner))
         test = places_of_rows(owner, seed) < SHARE
         if not test.any():
-            continue
+            continue  # few rows, and none of them drawn
         models = fitted(X[~test], y[~test], owner[~test], nodes, rng.choice(BETWEEN))
         cell.add(*judged(models, truth, (X[test], y[test], owner[test]), graph))
     return cell
@@ -166,7 +173,7 @@ def rows_cell(world: str, nodes: int, rows: int, count: int) -> Cell:
 def times_cell(world: str, nodes: int, times: int, memory: float, common: float, count: int) -> Cell:
     """The last times held out, where noise at a node remembers, and part of it is common to all nodes."""
     shared = f", {common:.0%} of the noise common" if common else ""
-    cell = Cell(f"{world}, {nodes} nodes × {times} times, memory {memory:g}{shared}")
+    cell = Cell(f"{world}, {nodes} node{'s' * (nodes > 1)} × {times} times, memory {memory:g}{shared}")
     for seed in range(count):
         rng = np.random.default_rng([seed, WORLDS.index(world), nodes, times, 1])
         spots = places(rng, nodes)
@@ -188,30 +195,18 @@ def remembering(rng: np.random.Generator, length: int, width: int, memory: float
     """Series of variance 1 whose values remember the one before (length, width)."""
     fresh = rng.normal(size=(length, width))
     fresh[1:] *= np.sqrt(1 - memory**2)
-    out = fresh.copy()
-    for t in range(1, length):
-        out[t] += memory * out[t - 1]
-    return out
+    return scipy.signal.lfilter([1.0], [1.0, -memory], fresh, axis=0)
 
 
 def cells(quick: bool, count: int) -> Iterator[Cell]:
     """All cells, or a few."""
-    sizes = [(12, 6), (50, 12)] if quick else [(n, m) for n in (4, 12, 50, 200) for m in (3, 6, 12, 50)]
-    for world in WORLDS:
-        for nodes, rows in sizes:
-            yield rows_cell(world, nodes, rows, count)
-    series = [(4, 40)] if quick else [(n, t) for n in (1, 4, 12, 40) for t in (5, 10, 20, 40, 100, 400)]
-    for world in ("same", "smooth"):
-        for nodes, times in series:
-            for memory, common in ((0.9, 0.0), (0.9, 0.5)) if quick else ((0.0, 0.0), (0.9, 0.0), (0.9, 0.5)):
-                if nodes > 1 or not common:
-                    yield times_cell(world, nodes, times, memory, common, count)
-
-
-def table(found: list[Cell]) -> str:
-    """The table, as it stands in the docs."""
-    head = "cell | judgements | true gain, median % | with an interval % | covered % | helps % | false % | "
-    return "\n".join([f"| {head}|", "|" + " --- |" * 8, *(cell.line for cell in found)])
+    sizes = [(12, 6), (50, 12)] if quick else list(itertools.product((4, 12, 50, 200), (3, 12, 50)))
+    for world, (nodes, rows) in itertools.product(WORLDS, sizes):
+        yield rows_cell(world, nodes, rows, count)
+    series = [(4, 40)] if quick else list(itertools.product((1, 4, 12, 40), (5, 20, 60, 200)))
+    for (nodes, times), (memory, common) in itertools.product(series, ((0.0, 0.0), (0.9, 0.0), (0.9, 0.5))):
+        if nodes > 1 or not common:
+            yield times_cell("smooth", nodes, times, memory, common, count)
 
 
 # ---------------------------------------------------------------------- prediction intervals
@@ -307,8 +302,11 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="judgements in a cell")
     given = parser.parse_args()
     count = given.count or (100 if given.quick else 400)
-    found = list(track(cells(given.quick, count), description="judging", transient=True))
-    print(table(found))
+    found = []
+    print(HEAD)
+    for cell in cells(given.quick, count):
+        found.append(cell)
+        print(cell.line, flush=True)
     print(f"\n{sum(cell.fails for cell in found)} of {len(found)} cells fail\n")
     print(interval_table(5 if given.quick else 40))
     if given.learn:

@@ -29,7 +29,7 @@ def payload(run: RunFacts) -> dict[str, Any]:
         "tail": packed(run.edges["tail"], "u4"),
         "weight": packed(run.edges["weight"], "f4"),
         "flow": packed(run.edges["flow"], "f4"),
-        "nodes": {name: packed(run.nodes[name], "f4") for name in (*ERRORS, "gain", "gain_error", "gain_alone")}
+        "nodes": {name: packed(run.nodes[name], "f4") for name in (*ERRORS, "gain", "gain_error")}
         | {name: packed(run.nodes[name], "u4") for name in ("train_rows", "test_rows", "group")},
         "role": packed([MODEL_ROLES.index(role) for role in run.nodes["role"]], "u1"),
         "roles": [role.value for role in MODEL_ROLES],

@@ -55,8 +55,8 @@ def _bytes(run: TableRun, role: Role) -> float:
 def nodes(run: TableRun) -> pandas.DataFrame:
     """One row per node: sizes, errors in the units of the leaderboard, gains with their standard errors, its group.
 
-    Gains are those of the models that predict, drawn towards the mean of all nodes where test rows are few: over the
-    baseline that is better for the whole network, and over being alone.
+    Gains are those of the models that predict over the baseline that is better for the whole network, drawn towards the
+    mean of all nodes where test rows are few.
     """
     count = run.graph.node_count
     mean = run.errors.by_node(count)
@@ -69,7 +69,6 @@ def nodes(run: TableRun) -> pandas.DataFrame:
             **shown,
             "gain": gain,
             "gain_error": gain_error,
-            "gain_alone": node_gains(run.errors, Role.FINAL, Role.ALONE, count)[0],
             "group": run.path.groups[run.path.chosen],
             "role": [role.value for role in run.roles],
         },
