@@ -203,7 +203,7 @@ def test_sorting_sorts(visit, page_file, run):
     gain = run.nodes["gain"].sort_values(ascending=False)
     assert first_column(page) == list(gain.index[:20])
     page.click("#table th button >> text=training rows")
-    rows = [int(text) for text in page.locator("#table tbody tr td:nth-child(8)").all_text_contents()]
+    rows = [int(text) for text in page.locator("#table tbody tr td:nth-child(9)").all_text_contents()]
     assert rows == sorted(run.nodes["train_rows"], reverse=True)[:20]
     page.click("#table th button >> text=shop")
     assert first_column(page) == [f"shop {k}" for k in range(20)]

@@ -133,14 +133,16 @@ def _marks(prepared: Prepared) -> dict[str, str]:
 
 
 def predict_table(
-    folder: Path, table: Path, out: Path | None, role: str, unknown: str, edges: Path | None, trusted: str | None
-) -> None:
+    folder: Path, table: Path, out: Path | None, role: str, interval: float | None, unknown: str, edges: Path | None,
+    trusted: str | None,
+) -> None:  # fmt: skip
     """Print predictions as CSV, or write them to a file."""
     run, rows = load(folder, trusted=comma_list(trusted or "")), read_table(table)
     options: dict[str, Any] = {"unknown": unknown, "role": role}
     options["edges"] = _read_edges(edges)
-    predicted = run.predict(rows, **options)
-    written = rows[[run.columns.node]].assign(**{f"predicted {run.columns.target}": predicted})
+    predicted = run.predict(rows, interval=interval, **options)
+    named = {run.columns.target: f"predicted {run.columns.target}"}
+    written = rows[[run.columns.node]].join(pandas.DataFrame(predicted).rename(columns=named))
     if run.target.classes:
         chances = run.predict_proba(rows, **options)
         written = written.join(chances.rename(columns=lambda label: f"probability of {label}"))

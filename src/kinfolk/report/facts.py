@@ -26,21 +26,29 @@ class Role(StrEnum):
 SHOWN_ROLES = (Role.TAILORED, Role.ALONE, Role.POOLED)  # shown node by node beside the blend
 Part = Literal["final", "member", "baseline", "control", "rival"]  # that a line of the leaderboard plays
 Verdict = Literal["helps", "no clear difference", "does not help"]
+Unit = Literal["nodes", "rows", "times"]
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether learning together helps: tailored models against the better baseline, on held-out rows."""
+    """Whether learning together helps: the models that predict against the better baseline, on held-out rows."""
 
     verdict: Verdict
-    recommended: Role  # by cross-validation inside the training rows
     against: Role  # the better baseline on the test rows
     alone_is_possible: bool  # whether some tested node has training rows
-    gain: float  # per cent less error than the baseline, and its 95 % interval
-    low: float
-    high: float
-    helped: float  # per cent of nodes
-    hurt: float
+    gain: float  # per cent less error than the baseline, and its 95 % interval; None if there is none
+    low: float | None
+    high: float | None
+    visible: float | None  # per cent: the smallest gain that would show in four of five such tests
+    rows_needed: int | None  # about how many test rows would show a gain of 5 per cent
+    unit: Unit | None  # whose luck the interval is about: blocks of nodes, rows, or blocks of times; None without one
+    units: int
+    block: int  # nodes or times in a block, at most
+    few_times: int | None  # how many times are tested, if too few to include their luck
+    nearer: float  # per cent of the held-out rows on which the prediction is nearer than the baseline's
+    farther: float  # ... and farther
+    better: tuple[float, float] | None  # about how many nodes are better off, per cent from and to; None: unknown
+    worse: tuple[str, ...]  # nodes that are worse off, at most one in ten of them wrongly named in expectation
     control: float | None  # the gain on a random graph, where the gain is clear
 
     @property
@@ -112,6 +120,7 @@ class RunFacts:
     leaderboard: pandas.DataFrame  # one row per role
     judgement: Judgement  # whether learning together helps
     path: LamPath  # the tailored models along λ
+    predictions: pandas.DataFrame  # one row per held-out row: node, target, and what everything predicts
     edges: pandas.DataFrame  # one row per edge
     history: pandas.DataFrame  # the run of the tailored models, by round
     notes: list[str]  # what a user should know

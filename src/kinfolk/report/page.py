@@ -31,7 +31,7 @@ def templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    filters = (words.number, words.breakable, words.signed, words.size, words.share)
+    filters = (words.number, words.breakable, words.signed, words.size, words.share_of_one)
     made.filters.update({each.__name__: each for each in filters})
     made.globals["words"] = words
     return made
@@ -62,6 +62,7 @@ def facts_of(run: RunFacts) -> dict[str, Any]:
         "figures": _figures(run),
         "table": group_table(run),
         "exchange": words.exchange(run),
+        "method": words.METHODS.get(run.leaderboard.loc["tailored", "method"], ""),
     }
 
 
@@ -85,11 +86,10 @@ def _leaderboard(run: RunFacts) -> list[dict[str, Any]]:
     board = run.leaderboard.sort_values("error", kind="stable")
     worst = float(board["error"].max()) or 1.0
     rows = []
-    for role, row in board.iterrows():
-        cells = {str(name): None if pandas.isna(value) else value for name, value in row.items()}
-        titles = {"title": words.title(str(role), row["method"]), "subtitle": words.subtitle(str(role), row["method"])}
-        titles["parameter"] = words.parameter(row["parameter"], row["value"])
-        rows.append({**cells, **titles, "role": str(role), "bar": 100 * float(row["error"]) / worst})
+    for name, row in board.iterrows():
+        cells = {str(key): None if pandas.isna(value) else value for key, value in row.items()}
+        named = {"name": str(name), "title": words.title(str(name))}
+        rows.append({**cells, **named, "bar": 100 * float(row["error"]) / worst})
     return rows
 
 

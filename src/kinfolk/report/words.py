@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 import pandas
@@ -13,22 +14,40 @@ from kinfolk.checks import listing
 from kinfolk.engine.saved_run import Account
 from kinfolk.report.facts import GraphOrigin, Judgement, Note, Role, RunFacts
 
+RIVALS = {
+    "boosting": "boosting with node and place",
+    "dummies": "regression with node dummies",
+    "ridge": "one regression",
+    "interactions": "regression, dummies and interactions",
+    "lightgbm": "LightGBM with node and place",
+    "lightgbm tuned": "LightGBM, tuned",
+    "forest": "forest with node and place",
+    "mixed intercept": "mixed model, intercepts",
+    "mixed slopes": "mixed model, slopes",
+    "gaussian process": "regression and Gaussian process",
+    "gwr": "geographically weighted regression",
+}  # methods of others
 TITLES = {
-    Role.FINAL: "best validated model per node",
-    Role.TAILORED: "tailored models",
-    Role.ALONE: "every node alone",
-    Role.POOLED: "one model for all",
-    Role.CONTROL: "the same on a random graph",
-}
+    "final": "the blend of all members",
+    "tailored": "tailored models on the graph",
+    "wide": "the same with more neighbours, by distance",
+    "alone": "every node alone",
+    "pooled": "one model for all",
+    "intercepts": "one model, an intercept per node",
+    "slopes": "random intercepts and slopes",
+    "boosted": "boosting on the rest of one model",
+    "control": "the blend, graphs and places at random",
+    **RIVALS,
+}  # others are members of the user's own, and are called as the user does
 METHODS = {
     "gtvmin": "GTVMin, φ = ‖·‖₂",
     "gtvmin-smooth": "GTVMin, φ = ½‖·‖²",
     "fedrelax": "FedRelax",
     "ifca": "IFCA, no graph",
 }  # others come from a file, and are called as the user does
-PARAMETERS = {"lam": "λ = {}", "ridge": "ridge {}", "model_count": "{} models"}
 ERRORS = {
     "number": "root mean squared error",
+    "member left out": "The member {member} takes no part: {why}.",
     "classes": "Brier score",
     "count": "Poisson deviance",
     "quantile": "pinball loss",
@@ -108,13 +127,13 @@ def signed(value: float) -> str:
     return f"{'+' if value > 0 else '−'}{abs(value):.0f} %"
 
 
-def share(value: Any) -> str:
-    """A share of the nodes, or a dash.
+def share_of_one(value: Any) -> str:
+    """A weight in per cent, or a dash.
 
-    >>> share(31.6), share(None)
+    >>> share_of_one(0.316), share_of_one(None)
     ('32 %', '–')
     """
-    return "–" if value is None or pandas.isna(value) else f"{value:.0f} %"
+    return "–" if value is None or pandas.isna(value) else f"{100 * value:.0f} %"
 
 
 def size(count: Any) -> str:
@@ -145,31 +164,14 @@ def breakable(name: str) -> Markup:
 # ---------------------------------------------------------------------- titles
 
 
-def title(role: str, method: str) -> str:
-    """The title of a row of the leaderboard.
+def title(name: str, part: str = "") -> str:
+    """The title of a line of the leaderboard.
 
-    >>> title("tailored", "gtvmin"), title("control", "gtvmin"), title("pooled", "")
-    ('tailored: GTVMin, φ = ‖·‖₂', 'control: the same on a random graph', 'one model for all')
+    >>> title("tailored", "member"), title("boosting", "rival"), title("mine", "member")
+    ('tailored models on the graph', 'rival: boosting with node and place', 'mine')
     """
-    if role in (Role.ALONE, Role.POOLED):
-        return TITLES[Role(role)]
-    return f"{role}: {subtitle(role, method)}"
-
-
-def subtitle(role: str, method: str) -> str:
-    """The title without the role: the method of tailored models."""
-    return METHODS.get(method, method) if role == Role.TAILORED else TITLES[Role(role)]
-
-
-def parameter(name: str, value: float | None) -> str:
-    """The parameter that was chosen.
-
-    >>> parameter("lam", 0.5), parameter("model_count", 3.0), parameter("", None)
-    ('λ = 0.5', '3 models', '–')
-    """
-    if not name or value is None or (name == "ridge" and value == 0):
-        return "–"
-    return PARAMETERS[name].format(number(value))
+    known = TITLES.get(name, name)
+    return f"{part}: {known}" if part in ("rival", "control") else known
 
 
 def error_name(run: RunFacts) -> str:
@@ -218,45 +220,89 @@ def judgement(judged: Judgement) -> str:
 
 def judgement_parts(judged: Judgement) -> tuple[str, str]:
     """The verdict, and the sentences that follow it."""
-    best = TITLES[judged.against] + (", the better baseline" if judged.alone_is_possible else "")
+    best = TITLES[judged.against.value] + (", the better baseline" if judged.alone_is_possible else "")
     compared = f"{percent(abs(judged.gain))} % {'less' if judged.gain >= 0 else 'more'} error than {best}"
-    interval = f"(95 % interval {percent(judged.low)} to {percent(judged.high)} %)"
-    shares = f"{judged.helped:.0f} % of the nodes are better off, {judged.hurt:.0f} % worse."
-    heading, then = {
-        "helps": ("Learning together helps", _about_the_graph(judged)),
-        "does not help": ("Learning together does not help", _advice(judged)),
-        "no clear difference": ("No clear difference", _advice(judged)),
-    }[judged.verdict]
-    lead = "learning together has " if judged.verdict == "no clear difference" else ""
-    return heading, f"{lead}{compared} {interval}. {shares}{then}"
+    if judged.nearer == judged.farther == 0:
+        return "No clear difference", f"on the held-out rows predictions are the same as with {best}."
+    nearer = f"Nearer on {judged.nearer:.0f} % of the held-out rows"
+    if judged.nearer + judged.farther < 99:
+        nearer += f", farther on {judged.farther:.0f} %, else the same"
+    if judged.verdict == "no clear difference":
+        unsure = f"learning together has {compared}{_interval(judged)}. {nearer}. {_could_be_seen(judged)}"
+        return "No clear difference", unsure
+    heading = f"Learning together {judged.verdict}"
+    then = _about_the_graph(judged) if judged.verdict == "helps" else ""
+    return heading, f"{compared}{_interval(judged)}. {nearer}; {_who(judged)}{then}"
 
 
-def _advice(judged: Judgement) -> str:
-    return f" Recommended by cross-validation: {TITLES[judged.recommended]}."
+def _interval(judged: Judgement) -> str:
+    if judged.low is None or judged.high is None:
+        return " on these rows, and whether that is chance cannot be told"
+    units = f", by blocks of {judged.block:,} successive times" if judged.unit == "times" else ""
+    units = f", for these {judged.few_times} times only" if judged.few_times is not None else units
+    return f" (95 % interval {percent(judged.low)} to {percent(judged.high)} %{units})"
+
+
+def _could_be_seen(judged: Judgement) -> str:
+    """What would have shown, and how many rows would show a small gain."""
+    if judged.visible is None:
+        few = f"Only {judged.few_times} different times are" if judged.few_times else "Only one group of neighbours is"
+        return f"{few} held out: an interval needs more of them."
+    seen = f"Only a gain of {percent(judged.visible)} % or more would probably have been seen"
+    if judged.visible <= 5 or judged.rows_needed is None:
+        return f"{seen}."
+    return f"{seen}; one of 5 % takes about {number(judged.rows_needed, 2)} held-out rows."
+
+
+def _who(judged: Judgement) -> str:
+    """How many nodes are better off, and which are worse off, as far as that is known."""
+    named = f" Worse off, with at most one in ten wrongly named: {listing(judged.worse)}." if judged.worse else ""
+    if judged.better is not None:
+        low, high = (f"{share:.0f}" for share in judged.better)
+        shares = low if low == high else f"{low} to {high}"
+        return f"approximately {shares} % of the nodes are better off.{named}"
+    return f"{'' if named else 'which or '}how many nodes are worse off cannot be told.{named}"
+
+
+def gain_with_interval(row: Mapping[Any, Any]) -> str:
+    """The gain of a method in a table, per cent, and its interval if there is one.
+
+    >>> gain_with_interval({"gain": 7.03, "low": 2.0, "high": 12.0}), gain_with_interval({"gain": 7.03, "low": None})
+    ('7.0 (2.0 to 12)', '7.0 (no interval)')
+    """
+    if pandas.isna(row["gain"]):
+        return ""
+    if pandas.isna(row["low"]):
+        return f"{percent(row['gain'])} (no interval)"
+    return f"{percent(row['gain'])} ({percent(row['low'])} to {percent(row['high'])})"
 
 
 def _about_the_graph(judged: Judgement) -> str:
     if judged.control is None:
         return ""
-    control = f"on a random graph with the same degrees the gain is {percent(judged.control)} %."
+    control = f"with graphs and places drawn at random the gain is {percent(judged.control)} %."
     if judged.control < judged.gain / 2:
-        return f" The graph matters: {control}"
-    return f" Which graph it is hardly matters: {control}"
+        return f" Neighbours matter: {control}"
+    return f" Which graph it is, and which places, hardly matters: {control}"
 
 
 def caption(run: RunFacts) -> str:
     """What stands below the leaderboard."""
-    what = "Brier score (0: always right)" if run.target.classifies else f"{error_name(run)} of {run.columns.target}"
-    against = TITLES[Role.ALONE if Role.ALONE in run.leaderboard.index else Role.POOLED]
+    what = f"{error_name(run)}{'' if run.target.classifies else f' of {run.columns.target}'}"
     tested = f"mean over nodes, {int(run.nodes['test_rows'].sum()):,} held-out rows"
-    return f"Error: {what}, {tested}. Helped, hurt: nodes, compared with {against}. {chosen(run)}"
+    return f"Error: {what}, {tested}. Weight: in the blend, from cross-validation. {better_rival(run)}".rstrip()
 
 
-def chosen(run: RunFacts) -> str:
-    """Which models the nodes end with."""
-    counts = run.nodes["role"].value_counts()
-    shares = [f"{role} {100 * count / len(run.nodes):.0f} %" for role, count in counts.items()]
-    return f"Chosen per node: {', '.join(shares)}."
+def better_rival(run: RunFacts) -> str:
+    """Whether another line has a smaller error than the blend, in a sentence; empty if none has."""
+    board = run.leaderboard
+    others = board[board["part"] != "final"]
+    best, final = int(others["error"].to_numpy().argmin()), float(board["error"][Role.FINAL])
+    less = 100 * (1 - float(others["error"].iloc[best]) / final) if final else 0.0
+    if less < 0.05:
+        return "Nothing else has a smaller error on these rows."
+    name = title(str(others.index[best]), str(others["part"].iloc[best]))
+    return f"On these rows {name} has {percent(less)} % less error than the blend."
 
 
 def same_size(run: RunFacts) -> int | None:
@@ -306,13 +352,15 @@ def _sends(account: Account) -> str:
 
 
 def _besides(run: RunFacts) -> list[str]:
-    """What had to leave nodes besides, for the graph and for nodes that ended with one model for all."""
-    pooled = int((run.nodes["role"] == Role.POOLED).sum())
-    out = []
-    if run.origin.leaves:
-        out.append(f"To find similar nodes, each node first sent {run.origin.leaves}.")
+    """What had to leave nodes besides, for the graph and for other members of the blend."""
+    out = [f"To find similar nodes, each node first sent {run.origin.leaves}."] if run.origin.leaves else []
+    used = run.leaderboard[run.leaderboard["weight"].fillna(0.0) > 0]
+    pooled = [title(str(name)) for name in used.index[used["needs"] == "rows of all"]]
+    sums = [title(str(name)) for name in used.index[used["needs"] == "sums"]]
     if pooled:
-        out.append(f"The model of all, which {pooled:,} nodes end with, was fitted to all rows in one place.")
+        out.append(f"These members of the blend were fitted to all rows in one place: {'; '.join(pooled)}.")
+    if sums:
+        out.append(f"These need sums over the rows of each node: {'; '.join(sums)}.")
     return out
 
 

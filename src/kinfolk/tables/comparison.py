@@ -155,6 +155,7 @@ class Comparison:
     entries: dict[str, Entry]
     test: dict[str, Floats]  # predictions of the test rows, by name
     unseen: Floats  # predictions of the blend for training rows, NaN where a row was never predicted
+    unseen_pooled: Floats  # ... and of one model for all
     path_runs: list[Run]  # the tailored models along λ
     left_out: dict[str, str]  # members that did not take part, and why
 
@@ -198,7 +199,7 @@ def _compared(prepared: Prepared, journal: Journal, bar: Bar) -> Comparison:
             entries[rival.name], test[rival.name] = _rival(rival, prepared, bar)
         elif prepared.settings.rivals:
             left_out[rival.name] = why
-    return Comparison(entries, test, unseen, path_runs, left_out)
+    return Comparison(entries, test, unseen, first.predicted, path_runs, left_out)
 
 
 def _predicted(entry: Entry, rows: Rows) -> Floats:

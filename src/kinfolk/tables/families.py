@@ -44,7 +44,7 @@ from kinfolk.tables.target import Target
 
 RIDGES = (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 1e4)
 NO_RIDGE = 1e-8
-SMOOTH_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1, 0.5))
+SMOOTH_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1, 0.75))
 NORM_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-2, 1.1, 0.375))
 RELAX_LAMS = (0.03, 0.15, 0.7, 3.0, 15.0)
 ANY_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1))

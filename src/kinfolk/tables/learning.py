@@ -15,14 +15,18 @@ from kinfolk.checks import InputError
 from kinfolk.progress import progress_bar
 from kinfolk.report.facts import Made, Note, Role
 from kinfolk.tables.comparison import Comparison, compared, tailored_run
+from kinfolk.tables.held_out import HeldOutErrors
+from kinfolk.tables.intervals import Intervals
 from kinfolk.tables.journal import Journal
-from kinfolk.tables.judging import HeldOutErrors
+from kinfolk.tables.judging import gain_over_better
 from kinfolk.tables.path import edge_flows, lam_path
 from kinfolk.tables.prepared import Prepared, prepare
 from kinfolk.tables.results import held_out_predictions
 from kinfolk.tables.settings import GIVEN, Settings
 from kinfolk.tables.table_run import TableRun
 from kinfolk.version import __version__
+
+FEW_RESIDUALS = 10  # fewer give no intervals
 
 
 def learn(
@@ -95,11 +99,22 @@ def learn_prepared(prepared: Prepared, *, progress: bool = True, journal: Journa
         graph=run.network.graph, origin=prepared.source.origin, places=prepared.places, entries=found.entries,
         flow=edge_flows(run.network.graph, run, target),
         path=lam_path(target, run.network.graph, tailored, found.path_runs),
-        train_rows=run.network.data.sizes, errors=HeldOutErrors(losses, prepared.test.owner, target),
+        train_rows=run.network.data.sizes, intervals=_intervals(prepared, found),
+        errors=HeldOutErrors(losses, prepared.test.owner, target, prepared.test_times),
         predictions=held_out_predictions(prepared, found.test),
         remarks=[*prepared.notes, *_remarks(prepared, found)],
         made=Made(*versions, prepared.fingerprint, prepared.row_count, seconds),
     )  # fmt: skip
+
+
+def _intervals(prepared: Prepared, found: Comparison) -> Intervals | None:
+    """Widths of prediction intervals, from training rows that the blend had not seen; None for classes."""
+    target, train = prepared.target, prepared.training
+    if target.classes or np.isfinite(found.unseen).sum() < FEW_RESIDUALS:
+        return None
+    truth = target.decode(train.y)
+    residuals, elsewhere = (truth - target.decode(each) for each in (found.unseen, found.unseen_pooled))
+    return Intervals.fit(residuals, train.owner, len(prepared.names), elsewhere)
 
 
 def _remarks(prepared: Prepared, found: Comparison) -> list[Note]:
@@ -147,10 +162,12 @@ def compare(
         raise InputError("Expected methods to compare, such as gtvmin,fedrelax, got none.")
     journal = Journal()
     rows: dict[str, dict[Any, Any]] = {}
-    ready = [prepare(table, dataclasses.replace(settings, method=method), edges=edges) for method in methods]
+    members = (Role.POOLED.value, Role.TAILORED.value)
+    each = [dataclasses.replace(settings, method=method, members=members) for method in methods]
+    ready = [prepare(table, chosen, edges=edges) for chosen in each]
     for method, prepared in zip(methods, ready, strict=True):
         run = learn_prepared(prepared, progress=progress, journal=journal)
-        board, judged = run.leaderboard, run.judgement
+        board, judged = run.leaderboard, gain_over_better(run.errors, run.graph, run.baselines, Role.TAILORED)[1]
         rows[method] = {**board.loc[Role.TAILORED], "gain": judged.gain, "low": judged.low, "high": judged.high}
         for role in (role for role in (Role.ALONE, Role.POOLED) if role in board.index):
             rows[role.value] = {**board.loc[role], "gain": np.nan, "low": np.nan, "high": np.nan}

@@ -59,6 +59,11 @@ class Prepared:
         """The test rows."""
         return self.rows.take(self.held_out)
 
+    @property
+    def test_times(self) -> Floats | None:
+        """The times of the test rows, where later times are predicted."""
+        return None if self.folding.all_times is None else self.folding.all_times[self.held_out]
+
     def network(self, rows: Any = slice(None)) -> Network:
         """The network of some training rows, with public points for methods that compare predictions."""
         taken = self.training.take(rows)

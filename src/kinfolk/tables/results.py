@@ -10,6 +10,7 @@ import pandas
 
 from kinfolk.report.facts import SHOWN_ROLES, Role
 from kinfolk.tables.columns import node_names, plain_value
+from kinfolk.tables.node_gains import node_gains
 from kinfolk.tables.prepared import Prepared
 from kinfolk.typing import Floats
 
@@ -43,18 +44,22 @@ def _account(run: TableRun, name: str) -> dict[str, Any]:
 
 
 def nodes(run: TableRun) -> pandas.DataFrame:
-    """One row per node: sizes, errors in the units of the leaderboard, the gain over its better baseline, its group."""
+    """One row per node: sizes, errors in the units of the leaderboard, gains with their standard errors, its group.
+
+    Gains are those of the models that predict over the baseline that is better for the whole network, drawn towards the
+    mean of all nodes where test rows are few.
+    """
     count = run.graph.node_count
     mean = run.errors.by_node(count)
-    baseline = mean[[Role.ALONE, Role.POOLED]].min(axis=1)
+    gain, gain_error = node_gains(run.errors, Role.FINAL, run.judgement.against, count)
     shown = {f"error_{role}": run.target.shown(mean[role].to_numpy()) for role in (Role.FINAL, *SHOWN_ROLES)}
     return pandas.DataFrame(
         {
             "train_rows": run.train_rows,
             "test_rows": np.bincount(run.errors.owner, minlength=count),
             **shown,
-            "gain": run.errors.less(mean[Role.TAILORED], baseline),
-            "gain_alone": run.errors.less(mean[Role.TAILORED], mean[Role.ALONE]),
+            "gain": gain,
+            "gain_error": gain_error,
             "group": run.path.groups[run.path.chosen],
         },
         index=pandas.Index([str(name) for name in run.graph.names], name="node"),

@@ -18,6 +18,7 @@ TEXTS, LISTS = (
     ("features", "categorical", "coords"),
 )
 GIVEN = "given: "
+MANY_ROWS, FEWER_FOLDS = 20_000, 3
 Task = Literal["auto", "regression", "classification", "count", "quantile"]
 
 
@@ -59,8 +60,9 @@ class Settings:
         class where the target is text, true and false, or has two values, else a number.
     quantile : float
         The quantile that the task ``"quantile"`` predicts, between 0 and 1.
-    folds : int
-        Number of parts for cross-validation.
+    folds : int or "auto"
+        Number of parts for cross-validation; ``"auto"``: 5, as a fifth of the rows is held out, but 3 windows of
+        time, and 3 parts of many rows.
     members : tuple of str
         Members of the blend: ``"pooled"``, ``"intercepts"``, ``"slopes"``, ``"tailored"``, ``"wide"``, ``"boosted"``,
         or ``file.py:Name``; the first six by default, for models that are not linear ``"pooled"`` and ``"tailored"``.
@@ -85,7 +87,7 @@ class Settings:
     hold: Literal["rows", "nodes", "regions"] = "rows"
     task: Task = "auto"
     quantile: Annotated[float, Between(0, 1, open_low=True, open_high=True)] = 0.5
-    folds: Annotated[int, AtLeast(2)] = 3
+    folds: Annotated[int, AtLeast(2)] | Literal["auto"] = "auto"
     members: tuple[str, ...] = ()
     rivals: bool = False
     seed: Annotated[int, AtLeast(0)] = 0
@@ -125,6 +127,12 @@ class Settings:
                 f"Expected one rule for the test rows, got hold {self.hold!r} and a column: leave out hold, or time "
                 "and the column that marks test rows."
             )
+
+    def fold_count(self, rows: int, usual: int) -> int:
+        """The number of parts for so many training rows."""
+        if self.folds != "auto":
+            return self.folds
+        return usual if rows <= MANY_ROWS else FEWER_FOLDS
 
     @property
     def given_model(self) -> str | None:

@@ -33,6 +33,7 @@ class Folding:
     kind: Literal["rows", "nodes", "times"]  # what the rows of a part share: nothing, whole nodes, or later times
     folds: list[Fold]
     times: Floats | None = None  # (training rows,) where parts are later times
+    all_times: Floats | None = None  # (rows,) the same of all rows
 
 
 # ---------------------------------------------------------------------- the test
@@ -121,16 +122,17 @@ def folding_like_the_test(
     name = columns.time or (_later_in(table, columns, owner, held_out) if columns.mark else None)
     found = [Note("later rows", {"column": name})] if name != columns.time else []
     times = table_times(table, name) if name else np.zeros(len(table))
-    tested, times = len(np.unique(times[held_out])), times[~held_out]
+    every, tested, times = times, len(np.unique(times[held_out])), times[~held_out]
     found += [Note("few times", {"count": tested})] if name and tested < FEW_TIMES else []
     if len(np.unique(times)) > 1:
-        return Folding("times", list(windows(times, settings.folds)), times), found
+        return Folding("times", list(windows(times, settings.fold_count(len(times), 3))), times, every), found
+    wanted = settings.fold_count(len(times), 5)
     new = ~np.isin(owner[held_out], owner[~held_out])
-    units, count = units[~held_out], min(settings.folds, len(np.unique(units[~held_out])))
+    units, count = units[~held_out], min(wanted, len(np.unique(units[~held_out])))
     if (new.mean() > 0.5 if columns.mark else new.all()) and count > 1:
         found += [Note("new nodes")] if columns.mark else []
         return Folding("nodes", list(_parts(node_folds(units, count, settings.seed, VALIDATION)))), found
-    return Folding("rows", list(_parts(row_folds(owner[~held_out], settings.folds, settings.seed, VALIDATION)))), found
+    return Folding("rows", list(_parts(row_folds(owner[~held_out], wanted, settings.seed, VALIDATION)))), found
 
 
 def _parts(fold: Ints) -> Iterator[Fold]:

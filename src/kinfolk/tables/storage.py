@@ -30,7 +30,8 @@ from kinfolk.report.facts import GraphOrigin, Made, Note, Part, Role
 from kinfolk.tables.columns import Columns
 from kinfolk.tables.comparison import Entry
 from kinfolk.tables.encoding import Encoder
-from kinfolk.tables.judging import HeldOutErrors
+from kinfolk.tables.held_out import HeldOutErrors
+from kinfolk.tables.intervals import Intervals
 from kinfolk.tables.members.saving import Reader, kind_of, write_fitted
 from kinfolk.tables.members.together import RunFit
 from kinfolk.tables.own_code import code_file, trusted_types
@@ -42,6 +43,7 @@ from kinfolk.tables.target import Target
 UNFINISHED = ".unfinished"
 FORMAT = 4  # of a folder; another one is refused
 KEPT = ("part", "method", "parameters", "values", "errors", "best", "weight", "needs", "sent", "seconds")  # of an entry
+TIME = "tested time"  # the column with the times of held-out rows
 LOSS = "loss "  # begins the columns with the losses of held-out rows
 
 
@@ -106,7 +108,10 @@ def _write(run: TableRun, folder: Path, repeat: dict[str, Any]) -> None:
     write_arrays(
         models / "encoder.safetensors", run.encoder.to_arrays(), {"columns": json.dumps(run.encoder.to_json())}
     )
+    if run.intervals is not None:
+        write_arrays(models / "intervals.safetensors", asdict(run.intervals))
     losses = {f"{LOSS}{role}": loss for role, loss in run.errors.rows.items()}
+    losses |= {} if run.errors.times is None else {TIME: run.errors.times}
     run.predictions.assign(**losses).to_parquet(folder / "predictions.parquet", index=False)
     run.nodes.reset_index().to_parquet(folder / "nodes.parquet", index=False)
     arrays = {"groups": run.path.groups, "signature": run.path.signature.astype(np.float32)}
@@ -236,6 +241,12 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
     for name, kept in tried.items():
         with _reading(folder, f"the {name} models"):
             entries[name] = _read_entry(name, folder / "models" / _inside(name), kept, reader, entries, models)
+    intervals = None
+    if not target.classes and (folder / "models" / "intervals.safetensors").is_file():
+        with _reading(folder, "intervals.safetensors"):
+            intervals = Intervals(**read_arrays(folder / "models" / "intervals.safetensors")[1])
+            if intervals.scale.shape != (len(names),) or intervals.seen.shape != (len(names),):
+                raise ValueError("intervals of other nodes")
     with _reading(folder, "path.safetensors"):
         arrays = read_arrays(folder / "path.safetensors")[1]
         path = path_of(target, entries[Role.TAILORED], **arrays, **_tupled(metrics["path"]))
@@ -245,7 +256,8 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
     run = TableRun(
         settings=settings, columns=columns, encoder=encoder, target=target, graph=graph, places=places,
         entries=entries, flow=flow, path=path, train_rows=train_rows,
-        errors=errors, predictions=predictions.drop(columns=[f"{LOSS}{role}" for role in errors.rows]),
+        errors=errors, intervals=intervals,
+        predictions=predictions.drop(columns=[f"{LOSS}{role}" for role in errors.rows] + [TIME], errors="ignore"),
         remarks=remarks, origin=origin, made=made,
     )  # fmt: skip
     with _reading(folder, "a part"):
@@ -284,7 +296,9 @@ def _errors(predictions: pandas.DataFrame, names: list[str], target: Target) -> 
     losses = {column.removeprefix(LOSS): predictions[column].to_numpy() for column in marked}
     if not all(np.isfinite(loss).all() and (loss >= 0).all() for loss in losses.values()) or not len(predictions):
         raise ValueError("losses that are none")
-    return HeldOutErrors(losses, np.array([number[name] for name in predictions["node"]], dtype=np.int64), target)
+    times = predictions[TIME].to_numpy(dtype=np.float64) if TIME in predictions else None
+    owner = np.array([number[name] for name in predictions["node"]], dtype=np.int64)
+    return HeldOutErrors(losses, owner, target, times)
 
 
 def _check_finished(folder: Path) -> None:

@@ -24,7 +24,9 @@ from kinfolk.tables.columns import Columns, node_names
 from kinfolk.tables.comparison import Entry
 from kinfolk.tables.encoding import Encoder, encode
 from kinfolk.tables.graph_source import named_ends, nearest_known
-from kinfolk.tables.judging import HeldOutErrors, judge
+from kinfolk.tables.held_out import HeldOutErrors
+from kinfolk.tables.intervals import Intervals
+from kinfolk.tables.judging import judge
 from kinfolk.tables.members.together import RunFit
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.settings import Settings
@@ -70,6 +72,8 @@ class TableRun:
         Number of training rows.
     errors : HeldOutErrors
         The errors of the test rows, method by method.
+    intervals : Intervals or None
+        Widths of prediction intervals; None for classes.
     predictions : pandas.DataFrame
         The predictions for the test rows.
     remarks : list of Note
@@ -90,6 +94,7 @@ class TableRun:
     path: LamPath
     train_rows: Ints
     errors: HeldOutErrors
+    intervals: Intervals | None
     predictions: pandas.DataFrame
     remarks: list[Note]
     made: Made
@@ -103,7 +108,7 @@ class TableRun:
     @cached_property
     def judgement(self) -> Judgement:
         """Whether learning together helps."""
-        return judge(self.errors, self.graph, self.alone_is_possible, self.settings.seed)
+        return judge(self.errors, self.graph, self.baselines)
 
     @property
     def weights(self) -> pandas.Series:
@@ -115,6 +120,11 @@ class TableRun:
     def alone_is_possible(self) -> bool:
         """Whether some tested node has training rows."""
         return bool((self.train_rows[np.unique(self.errors.owner)] > 0).any())
+
+    @property
+    def baselines(self) -> list[Role]:
+        """What learning together is compared with."""
+        return [Role.ALONE, Role.POOLED] if self.alone_is_possible else [Role.POOLED]
 
     @property
     def features(self) -> list[str]:
@@ -199,8 +209,14 @@ class TableRun:
     # ------------------------------------------------------------------ predicting
 
     def predict(
-        self, table: pandas.DataFrame, *, role: str = Role.FINAL, unknown: Unknown = "refuse", edges: Any = None
-    ) -> pandas.Series:
+        self,
+        table: pandas.DataFrame,
+        *,
+        role: str = Role.FINAL,
+        unknown: Unknown = "refuse",
+        edges: Any = None,
+        interval: float | None = None,
+    ) -> Any:
         """Predict every row of a table that has the node and the features.
 
         Parameters
@@ -215,14 +231,29 @@ class TableRun:
         edges : pandas.DataFrame or sequence of pairs, optional
             Pairs of nodes. A node that was never seen gets the mean of its neighbours' predictions, if ``edges`` name
             them or the table has its coordinates.
+        interval : float, optional
+            The share of rows whose target shall lie between ``low`` and ``high``, such as 0.9; for the blend.
 
         Returns
         -------
-        pandas.Series
-            Numbers or classes, with the index of the table.
+        pandas.Series or pandas.DataFrame
+            Numbers or classes, with the index of the table; with an interval, the columns ``low`` and ``high`` besides.
         """
-        found = self._predicted(table, role, unknown, edges)
-        return pandas.Series(self.target.decode(found), index=table.index, name=self.columns.target)
+        if interval is not None and (self.intervals is None or role != Role.FINAL):
+            raise InputError(
+                "Expected numbers predicted by the blend for intervals, got "
+                + ("another role" if role != Role.FINAL else "classes, or too few rows: use predict_proba for classes")
+                + "."
+            )
+        predicted = self.target.decode(self._predicted(table, role, unknown, edges))
+        found = pandas.Series(predicted, index=table.index, name=self.columns.target)
+        if interval is None or self.intervals is None:
+            return found
+        names = node_names(table, self.columns.node)
+        owner = np.array([self._number.get(name, -1) for name in names], dtype=np.int64)
+        low, high = self.intervals.interval(predicted, owner, interval)
+        low = np.maximum(low, 0.0) if self.target.kind == "count" else low
+        return found.to_frame().assign(low=low, high=high)
 
     def predict_proba(
         self, table: pandas.DataFrame, *, role: str = Role.FINAL, unknown: Unknown = "refuse", edges: Any = None

@@ -52,7 +52,7 @@ def validate(
                 out.append(each.astype(np.float32))
             return np.stack(out)
 
-        found = journal.cached(f"{key}{member.name} {values} {k}", predictions)
+        found = journal.cached(f"{key}{member.key} {values} {k}", predictions)
         bar.update(before + len(values), member.name)
         if fallback is not None:
             found = np.where(np.isnan(found), fallback[held], found)

@@ -118,6 +118,7 @@ function start() {
   startNetwork();
   startAlong();
   startNodes();
+  startBlend();
   redraw();
   document.documentElement.dataset.ready = "yes";
 }

@@ -62,6 +62,11 @@ class Member(ABC):
     needs: ClassVar[Needs]
     parameters: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def key(self) -> str:
+        """Tells its work from that of others."""
+        return self.name
+
     def missing(self, sample: Sample) -> str | None:
         """Why it cannot learn from such rows; None if it can."""
         return None

@@ -57,6 +57,11 @@ class Together(Member):
         self.needs = NEEDS[candidate.role]  # type: ignore[misc]
         self.parameters = (candidate.parameter,)  # type: ignore[misc]
 
+    @property
+    def key(self) -> str:
+        """Name and method."""
+        return f"{self.name} {self.candidate.method}"
+
     def missing(self, sample: Sample) -> str | None:
         """The wide graph needs places, and a method that uses graphs."""
         return "there are no places" if self.wide and (sample.wide is None or not self.candidate.uses_graph) else None
