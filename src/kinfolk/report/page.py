@@ -62,7 +62,6 @@ def facts_of(run: RunFacts) -> dict[str, Any]:
         "figures": _figures(run),
         "table": group_table(run),
         "exchange": words.exchange(run),
-        "method": words.METHODS.get(run.leaderboard.loc["tailored", "method"], ""),
     }
 
 
