@@ -213,7 +213,7 @@ def test_marked_rows_beyond_the_training_rows_are_folded_by_time(dated):
     assert_disjoint(found.folding, len(found.training.y))
     assert all(found.folding.times[seen].max() < found.folding.times[held].min() for seen, held in found.folding.folds)
     note = next(note for note in found.notes if note.kind == "later rows")
-    assert note.values == {"column": "year"}
+    assert note.values == {"column": found.folding.column} == {"column": "year"}
     assert "beyond the training rows in column 'year'" in note_text(note)
     assert "year" in found.columns.features
 

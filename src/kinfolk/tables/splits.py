@@ -33,6 +33,7 @@ class Folding:
     kind: Literal["rows", "nodes", "times"]  # what the rows of a part share: nothing, whole nodes, or later times
     folds: list[Fold]
     times: Floats | None = None  # (training rows,) where parts are later times
+    column: str | None = None  # that has these times
 
 
 # ---------------------------------------------------------------------- the test
@@ -124,7 +125,7 @@ def folding_like_the_test(
     tested, times = len(np.unique(times[held_out])), times[~held_out]
     found += [Note("few times", {"count": tested})] if name and tested < FEW_TIMES else []
     if len(np.unique(times)) > 1:
-        return Folding("times", list(windows(times, settings.folds)), times), found
+        return Folding("times", list(windows(times, settings.folds)), times, name), found
     new = ~np.isin(owner[held_out], owner[~held_out])
     units, count = units[~held_out], min(settings.folds, len(np.unique(units[~held_out])))
     if (new.mean() > 0.5 if columns.mark else new.all()) and count > 1:
