@@ -393,6 +393,14 @@ def test_the_kind_is_read_from_training_rows():
     assert prepared_of(spoilt, test="test").target == found.target
 
 
+def test_marks_of_missing_targets_are_no_targets():
+    table = farms().assign(**{"yield": lambda t: t["yield"].astype(str).where(np.arange(len(t)) % 9 > 0, "?")})
+    found = prepared_of(table)
+    assert found.target.kind == "number"
+    assert len(found.rows.y) == (table["yield"] != "?").sum()
+    assert next(note for note in found.notes if note.kind == "rows without a target").values == {"count": 11}
+
+
 def test_whole_numbers_with_few_values_are_numbers_and_that_is_noted():
     table = farms().assign(**{"yield": np.arange(96) % 6})
     found = prepared_of(table)

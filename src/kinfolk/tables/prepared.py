@@ -22,7 +22,7 @@ from kinfolk.tables.places import filled, node_places, row_places
 from kinfolk.tables.reading import fingerprint
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.splits import Folding, folding_like_the_test, held_out_rows, held_together
-from kinfolk.tables.target import Target, target_notes
+from kinfolk.tables.target import Target, known_targets, target_notes
 from kinfolk.typing import Bools, Floats, Ints
 
 PUBLIC_POINTS = 100
@@ -85,7 +85,7 @@ def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, m
         raise InputError(f"Expected a data frame, got {type(table).__name__}: read a file with kinfolk.read_table.")
     given = table.rename(columns=str)
     edges = edges if edges is None or isinstance(edges, pandas.DataFrame) else pandas.DataFrame(list(edges))
-    table = given[given[settings.target].notna()] if settings.target in given else given
+    table = given[known_targets(given[settings.target])] if settings.target in given else given
     columns = find_columns(table, settings)
     names = sorted(as_texts(table[columns.node]).unique())
     owner = np.searchsorted(np.array(names, dtype=object), node_names(table, columns.node)).astype(np.int64)
