@@ -146,7 +146,7 @@ def judged(models: dict[str, Any], truth: Any, rows: tuple[Any, Any, Any], graph
     losses = {role.value: ((X * models[role][owner]).sum(1) - y) ** 2 for role in METHODS}
     tested = np.unique(owner)
     expected = {role: 1 + float(((models[role] - truth)[tested] ** 2).sum(1).mean()) for role in METHODS}
-    return judge(HeldOutErrors(losses, owner, Target(), times), graph, Role.FINAL, BASELINES), expected
+    return judge(HeldOutErrors(losses, owner, Target(), times), graph, BASELINES), expected
 
 
 def rows_cell(world: str, nodes: int, rows: int, count: int) -> Cell:

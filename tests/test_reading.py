@@ -213,7 +213,7 @@ def test_marked_rows_beyond_the_training_rows_are_folded_by_time(dated):
     assert_disjoint(found.folding, len(found.training.y))
     assert all(found.folding.times[seen].max() < found.folding.times[held].min() for seen, held in found.folding.folds)
     note = next(note for note in found.notes if note.kind == "later rows")
-    assert note.values == {"column": "year"}
+    assert note.values == {"column": found.folding.column} == {"column": "year"}
     assert "beyond the training rows in column 'year'" in note_text(note)
     assert "year" in found.columns.features
 
@@ -391,6 +391,14 @@ def test_the_kind_is_read_from_training_rows():
     spoilt = table.assign(**{"yield": table["yield"].where(~table["test"], np.arange(96) + 0.5)})
     spoilt.loc[8, "yield"] = 1.0
     assert prepared_of(spoilt, test="test").target == found.target
+
+
+def test_marks_of_missing_targets_are_no_targets():
+    table = farms().assign(**{"yield": lambda t: t["yield"].astype(str).where(np.arange(len(t)) % 9 > 0, "?")})
+    found = prepared_of(table)
+    assert found.target.kind == "number"
+    assert len(found.rows.y) == (table["yield"] != "?").sum()
+    assert next(note for note in found.notes if note.kind == "rows without a target").values == {"count": 11}
 
 
 def test_whole_numbers_with_few_values_are_numbers_and_that_is_noted():

@@ -25,7 +25,7 @@ from kinfolk.tables.reading import fingerprint
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.splits import Folding, folding_like_the_test, held_out_rows, held_together
-from kinfolk.tables.target import Target, target_notes
+from kinfolk.tables.target import Target, known_targets, target_notes
 from kinfolk.typing import Bools, Floats
 
 PUBLIC_POINTS = 100
@@ -86,7 +86,7 @@ def prepare(
         raise InputError(f"Expected a data frame, got {type(table).__name__}: read a file with kinfolk.read_table.")
     given = table.rename(columns=str)
     edges = edges if edges is None or isinstance(edges, pandas.DataFrame) else pandas.DataFrame(list(edges))
-    table = given[given[settings.target].notna()] if settings.target in given else given
+    table = given[known_targets(given[settings.target])] if settings.target in given else given
     columns = find_columns(table, settings)
     names = sorted(as_texts(table[columns.node]).unique())
     owner = np.searchsorted(np.array(names, dtype=object), node_names(table, columns.node)).astype(np.int64)

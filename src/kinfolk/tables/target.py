@@ -149,6 +149,18 @@ LOSSES: Mapping[Kind, Callable[[Target, Floats, Floats], Floats]] = {
 }
 
 
+def known_targets(column: pandas.Series) -> Bools:
+    """The rows that have a target; among numbers, marks such as ``?`` are none.
+
+    >>> known_targets(pandas.Series(["1.5", "?", None, "2"])), known_targets(pandas.Series(["no", "yes", "unknown"]))
+    (array([ True, False, False,  True]), array([ True,  True,  True]))
+    """
+    there = column.notna().to_numpy(dtype=bool)
+    values, wrong = as_numbers(column)
+    are_numbers = wrong.sum() <= FEW * there.sum() and not np.isnan(values).all()
+    return ~np.isnan(values) | wrong if are_numbers else there
+
+
 def _numbers(column: pandas.Series, kind: Kind) -> Floats:
     """A column of numbers, or of counts, or a sentence."""
     values, _ = as_numbers(column)
