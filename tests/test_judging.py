@@ -13,6 +13,8 @@ import kinfolk
 from kinfolk.checks import InputError
 from kinfolk.network.graph import Graph
 from kinfolk.report.facts import Role
+from kinfolk.report.page import templates
+from kinfolk.report.words import roughly
 from kinfolk.tables.class_scores import calibration_curve, class_scores
 from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.intervals import Intervals
@@ -201,7 +203,7 @@ def test_so_many_rows_show_five_per_cent(target):
     count = found.rows_needed
     more = judged(rng.gamma(4.0, size=count), rng.gamma(4.0, size=count), np.arange(count), count, target)
     assert more.visible == pytest.approx(5.0, rel=0.15)
-    assert f"one of 5 % takes about {kinfolk.report.words.number(count, 2)} held-out rows" in found.text
+    assert f"one of 5 % takes about {roughly(count)} held-out rows" in found.text
 
 
 def test_no_error_at_all_is_judged_too():
@@ -398,3 +400,12 @@ def test_graph_of_one_node_is_judged():
     base = rng.gamma(9.0, size=40)
     errors = errors_of(base, 0.5 * base, np.zeros(40, dtype=np.int64))
     assert judge(errors, Graph(1, np.zeros((0, 2), dtype=np.int64)), Role.FINAL, [Role.POOLED]).verdict == "helps"
+
+
+def test_the_page_draws_an_interval_only_if_there_is_one():
+    drawing = templates().get_template("interval.html")
+    one = judged(np.array([4.0]), np.array([1.0]), np.array([2]), 3)
+    assert "no interval" in drawing.render(judgement=one, against="alone")
+    assert "<svg" not in drawing.render(judgement=one, against="alone")
+    base = np.random.default_rng(0).gamma(9.0, size=60)
+    assert "<svg" in drawing.render(judgement=judged(base, base / 2, np.arange(60), 60), against="alone")

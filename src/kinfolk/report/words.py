@@ -77,6 +77,15 @@ def percent(value: float) -> str:
     return f"−{text}" if value < 0 and float(text) else text
 
 
+def roughly(count: int) -> str:
+    """A count in two digits.
+
+    >>> roughly(4642), roughly(38)
+    ('4,600', '38')
+    """
+    return f"{float(f'{count:.2g}'):,.0f}"
+
+
 def signed(value: float) -> str:
     """A change in per cent.
 
@@ -229,7 +238,7 @@ def _could_be_seen(judged: Judgement) -> str:
     seen = f"Only a gain of {percent(judged.visible)} % or more would probably have been seen"
     if judged.visible <= 5 or judged.rows_needed is None:
         return f"{seen}."
-    return f"{seen}; one of 5 % takes about {number(judged.rows_needed, 2)} held-out rows."
+    return f"{seen}; one of 5 % takes about {roughly(judged.rows_needed)} held-out rows."
 
 
 def _who(judged: Judgement) -> str:
