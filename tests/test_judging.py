@@ -225,6 +225,16 @@ def test_a_model_that_is_worse_does_not_help():
     assert found.text.startswith("Learning together does not help: 50 % more error than one model for all")
 
 
+def test_a_gain_that_few_rows_make_is_called_so():
+    """Nodes on very different scales: one in five gains much, the others lose, and the mean is about the first."""
+    rng = np.random.default_rng(0)
+    large = np.arange(200) % 5 == 0
+    base = np.where(large, 100.0, 1.0) * rng.gamma(20.0, size=200)
+    found = judged(base, base * np.where(large, 0.5, 1.5), np.arange(200), 200)
+    assert found.verdict == "helps"
+    assert "Nearer on 20 % of the held-out rows (fewer rows with larger errors make the gain)" in found.text
+
+
 # ---------------------------------------------------------------------- who gains
 
 

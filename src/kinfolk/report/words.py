@@ -211,15 +211,23 @@ def judgement_parts(judged: Judgement) -> tuple[str, str]:
     compared = f"{percent(abs(judged.gain))} % {'less' if judged.gain >= 0 else 'more'} error than {best}"
     if judged.nearer == judged.farther == 0:
         return "No clear difference", f"on the held-out rows predictions are the same as with {best}.{_advice(judged)}"
-    nearer = f"Nearer on {judged.nearer:.0f} % of the held-out rows"
-    if judged.nearer + judged.farther < 99:
-        nearer += f", farther on {judged.farther:.0f} %, else the same"
+    nearer = _nearer(judged)
     if judged.verdict == "no clear difference":
         unsure = f"learning together has {compared}{_interval(judged)}. {nearer}. {_could_be_seen(judged)}"
         return "No clear difference", unsure + _advice(judged)
     heading = f"Learning together {judged.verdict}"
     then = _about_the_graph(judged) if judged.verdict == "helps" else _advice(judged)
     return heading, f"{compared}{_interval(judged)}. {nearer}; {_who(judged)}{then}"
+
+
+def _nearer(judged: Judgement) -> str:
+    """On how many rows predictions are nearer, and whether a minority of rows makes the difference."""
+    found = f"Nearer on {judged.nearer:.0f} % of the held-out rows"
+    if judged.nearer + judged.farther < 99:
+        found += f", farther on {judged.farther:.0f} %, else the same"
+    if judged.gain * (judged.nearer - judged.farther) < 0:
+        found += f" (fewer rows with larger errors make the {'gain' if judged.gain > 0 else 'loss'})"
+    return found
 
 
 def _interval(judged: Judgement) -> str:
