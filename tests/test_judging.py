@@ -13,6 +13,8 @@ import kinfolk
 from kinfolk.checks import InputError
 from kinfolk.network.graph import Graph
 from kinfolk.report.facts import Role
+from kinfolk.report.page import templates
+from kinfolk.report.words import roughly
 from kinfolk.tables.class_scores import calibration_curve, class_scores
 from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.intervals import Intervals
@@ -33,7 +35,7 @@ def errors_of(base, ours, owner, target=PLAIN, times=None):
 
 
 def judged(base, ours, owner, nodes, target=PLAIN, times=None):
-    return judge(errors_of(base, ours, owner, target, times), kinfolk.graphs.chain(nodes), Role.FINAL, [Role.POOLED])
+    return judge(errors_of(base, ours, owner, target, times), kinfolk.graphs.chain(nodes), [Role.POOLED])
 
 
 # ---------------------------------------------------------------------- the interval
@@ -114,7 +116,7 @@ def test_the_better_baseline_is_not_taken_for_known():
     rows = {name: rng.gamma(2.0, size=60) for name in ("alone", "pooled", "final")}
     errors, graph = HeldOutErrors(rows, np.arange(60), PLAIN), kinfolk.graphs.chain(60)
     each = [gain_over(errors, graph, name, "final") for name in ("alone", "pooled")]
-    found = judge(errors, graph, Role.FINAL, [Role.ALONE, Role.POOLED])
+    found = judge(errors, graph, [Role.ALONE, Role.POOLED])
     assert found.low == min(one.low for one in each)
     assert found.high == min(one.high for one in each)
     assert found.gain == min(one.gain for one in each)
@@ -201,7 +203,7 @@ def test_so_many_rows_show_five_per_cent(target):
     count = found.rows_needed
     more = judged(rng.gamma(4.0, size=count), rng.gamma(4.0, size=count), np.arange(count), count, target)
     assert more.visible == pytest.approx(5.0, rel=0.15)
-    assert f"one of 5 % takes about {kinfolk.report.words.number(count, 2)} held-out rows" in found.text
+    assert f"one of 5 % takes about {roughly(count)} held-out rows" in found.text
 
 
 def test_no_error_at_all_is_judged_too():
@@ -223,6 +225,16 @@ def test_a_model_that_is_worse_does_not_help():
     assert found.text.startswith("Learning together does not help: 50 % more error than one model for all")
 
 
+def test_a_gain_that_few_rows_make_is_called_so():
+    """Nodes on very different scales: one in five gains much, the others lose, and the mean is about the first."""
+    rng = np.random.default_rng(0)
+    large = np.arange(200) % 5 == 0
+    base = np.where(large, 100.0, 1.0) * rng.gamma(20.0, size=200)
+    found = judged(base, base * np.where(large, 0.5, 1.5), np.arange(200), 200)
+    assert found.verdict == "helps"
+    assert "Nearer on 20 % of the held-out rows (fewer rows with larger errors make the gain)" in found.text
+
+
 # ---------------------------------------------------------------------- who gains
 
 
@@ -234,7 +246,7 @@ def test_one_row_per_node_tells_nothing_about_nodes():
     assert len(np.unique(gain[:200].round(9))) == 1
     assert (error[:200] > 10).all()
     assert np.isnan([gain[200], error[200]]).all()
-    found = judge(errors, kinfolk.graphs.chain(201), Role.FINAL, [Role.POOLED])
+    found = judge(errors, kinfolk.graphs.chain(201), [Role.POOLED])
     assert "which or how many nodes are worse off cannot be told" in found.text
     assert found.nearer == 100 * np.mean(errors.rows["final"] < base)
 
@@ -397,4 +409,13 @@ def test_graph_of_one_node_is_judged():
     rng = np.random.default_rng(0)
     base = rng.gamma(9.0, size=40)
     errors = errors_of(base, 0.5 * base, np.zeros(40, dtype=np.int64))
-    assert judge(errors, Graph(1, np.zeros((0, 2), dtype=np.int64)), Role.FINAL, [Role.POOLED]).verdict == "helps"
+    assert judge(errors, Graph(1, np.zeros((0, 2), dtype=np.int64)), [Role.POOLED]).verdict == "helps"
+
+
+def test_the_page_draws_an_interval_only_if_there_is_one():
+    drawing = templates().get_template("interval.html")
+    one = judged(np.array([4.0]), np.array([1.0]), np.array([2]), 3)
+    assert "no interval" in drawing.render(judgement=one, against="alone")
+    assert "<svg" not in drawing.render(judgement=one, against="alone")
+    base = np.random.default_rng(0).gamma(9.0, size=60)
+    assert "<svg" in drawing.render(judgement=judged(base, base / 2, np.arange(60), 60), against="alone")

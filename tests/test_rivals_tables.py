@@ -14,8 +14,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from kinfolk import InputError
 from kinfolk.datasets import named_table
 from kinfolk.tables.prepared import prepare
-from kinfolk.tables.rows import Rows
 from kinfolk.tables.rivals import CHEAP, OTHERS, linear, mixed, places, rival, trees
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.settings import Settings
 
 ALL = {each.name: each for each in (*CHEAP, *OTHERS)}

@@ -117,6 +117,15 @@ def percent(value: float) -> str:
     return f"−{text}" if value < 0 and float(text) else text
 
 
+def roughly(count: int) -> str:
+    """A count in two digits.
+
+    >>> roughly(4642), roughly(38)
+    ('4,600', '38')
+    """
+    return f"{float(f'{count:.2g}'):,.0f}"
+
+
 def signed(value: float) -> str:
     """A change in per cent.
 
@@ -225,15 +234,23 @@ def judgement_parts(judged: Judgement) -> tuple[str, str]:
     compared = f"{percent(abs(judged.gain))} % {'less' if judged.gain >= 0 else 'more'} error than {best}"
     if judged.nearer == judged.farther == 0:
         return "No clear difference", f"on the held-out rows predictions are the same as with {best}."
-    nearer = f"Nearer on {judged.nearer:.0f} % of the held-out rows"
-    if judged.nearer + judged.farther < 99:
-        nearer += f", farther on {judged.farther:.0f} %, else the same"
+    nearer = _nearer(judged)
     if judged.verdict == "no clear difference":
         unsure = f"learning together has {compared}{_interval(judged)}. {nearer}. {_could_be_seen(judged)}"
         return "No clear difference", unsure
     heading = f"Learning together {judged.verdict}"
     then = _about_the_graph(judged) if judged.verdict == "helps" else ""
     return heading, f"{compared}{_interval(judged)}. {nearer}; {_who(judged)}{then}"
+
+
+def _nearer(judged: Judgement) -> str:
+    """On how many rows predictions are nearer, and whether a minority of rows makes the difference."""
+    found = f"Nearer on {judged.nearer:.0f} % of the held-out rows"
+    if judged.nearer + judged.farther < 99:
+        found += f", farther on {judged.farther:.0f} %, else the same"
+    if judged.gain * (judged.nearer - judged.farther) < 0:
+        found += f" (fewer rows with larger errors make the {'gain' if judged.gain > 0 else 'loss'})"
+    return found
 
 
 def _interval(judged: Judgement) -> str:
@@ -252,7 +269,7 @@ def _could_be_seen(judged: Judgement) -> str:
     seen = f"Only a gain of {percent(judged.visible)} % or more would probably have been seen"
     if judged.visible <= 5 or judged.rows_needed is None:
         return f"{seen}."
-    return f"{seen}; one of 5 % takes about {number(judged.rows_needed, 2)} held-out rows."
+    return f"{seen}; one of 5 % takes about {roughly(judged.rows_needed)} held-out rows."
 
 
 def _who(judged: Judgement) -> str:

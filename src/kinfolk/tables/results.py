@@ -35,7 +35,8 @@ def _account(run: TableRun, name: str) -> dict[str, Any]:
     if name != Role.FINAL:
         entry = run.entries[name]
         costs = {"seconds": entry.seconds, "bytes": entry.sent, "needs": entry.needs}
-        return {"part": entry.part, "method": entry.method, "weight": entry.weight, "validated": float(run.target.shown(entry.error)), **costs}
+        validated = float(run.target.shown(entry.error))
+        return {"part": entry.part, "method": entry.method, "weight": entry.weight, "validated": validated, **costs}
     used = [entry for entry in run.entries.values() if entry.weight]
     pooled = max((entry.sent for entry in used if entry.needs == "rows of all"), default=0.0)
     sent = pooled + sum(entry.sent for entry in used if entry.needs != "rows of all")
