@@ -84,7 +84,7 @@ def by_nodes(influence: Floats, owner: Ints, graph: Graph) -> Uncertainty | None
     count = len(block)
     if count < 2:
         return None
-    total = np.bincount(where, influence)
+    total: Floats = np.bincount(where, influence).astype(np.float64)
     error = np.sqrt(count / (count - 1) * (total**2).sum())
     largest = np.bincount(np.unique(np.stack([where, owner]), axis=1)[0]).max()
     return Uncertainty(float(error), freedom_of_variance(total), "nodes", count, int(largest))
