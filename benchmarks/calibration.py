@@ -1,6 +1,6 @@
 """Are the sentences about a run true? Simulated tables whose truth is known.
 
-    python benchmarks/calibration.py            all cells, 400 judgements each (about ten minutes)
+    python benchmarks/calibration.py            all cells, 400 judgements each (some ten minutes)
     python benchmarks/calibration.py --quick    a few cells
     python benchmarks/calibration.py --learn    tables through ``kinfolk.learn``, besides
 
@@ -271,7 +271,7 @@ def interval_coverage(seed: int, nodes: int, rows: int, spread: float) -> tuple[
 
 def interval_table(count: int) -> str:
     """Prediction intervals at 90 %: means over tables."""
-    head = "nodes × rows | spread of deviations | all rows % | tenth percentile of nodes % | nodes never seen % | "
+    head = "nodes × rows | spread of deviations | all rows % | tenth percentile of nodes % | nodes never seen % |"
     lines = [f"| {head}", "|" + " --- |" * 5]
     for nodes, rows in ((20, 3), (20, 50), (100, 10), (100, 50)):
         for spread in (0.0, 0.3, 0.6):

@@ -79,14 +79,14 @@ def uncertainty(influence: Floats, owner: Ints, times: Floats | None, graph: Gra
 
 def by_nodes(influence: Floats, owner: Ints, graph: Graph) -> Uncertainty | None:
     """Blocks of neighbouring nodes are independent."""
-    number = neighbourhoods(graph)[owner]
-    block, where = np.unique(number, return_inverse=True)
+    number = neighbourhoods(graph)
+    block, where = np.unique(number[owner], return_inverse=True)
     count = len(block)
     if count < 2:
         return None
     total: Floats = np.bincount(where, influence).astype(np.float64)
     error = np.sqrt(count / (count - 1) * (total**2).sum())
-    largest = np.bincount(np.unique(np.stack([where, owner]), axis=1)[0]).max()
+    largest = np.bincount(number[np.unique(owner)]).max()
     return Uncertainty(float(error), freedom_of_variance(total), "nodes", count, int(largest))
 
 
