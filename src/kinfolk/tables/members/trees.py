@@ -124,7 +124,8 @@ class Trees:
             and ((self.outputs >= 0) & (self.outputs < len(self.baseline))).all()
             and ((self.codes >= 0) & (self.codes < max(32 * WORDS, node_count)) | np.isnan(self.codes)).all()
             and ((self.bitset < 0).all() or np.nanmax(self.codes) < 32 * WORDS)
-            and np.isfinite(self.value).all() and np.isfinite(self.baseline).all() and not np.isnan(self.threshold).any()
+            and np.isfinite(self.value).all() and np.isfinite(self.baseline).all()
+            and not np.isnan(self.threshold).any()
         )  # fmt: skip
         if not sound:
             raise ValueError("trees that lead nowhere")
