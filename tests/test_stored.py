@@ -325,3 +325,62 @@ def test_cut_or_altered_bytes_are_one_sentence():
             spoilt[place : place + 1] = rng.bytes(1)
         with contextlib.suppress(InputError):  # and nothing else
             load_estimators(bytes(spoilt), "a model")
+
+
+# ---------------------------------------------------------------------- splits by categories
+
+
+def by_category():
+    """Trees that split by category, with rows whose categories are counted from zero, as scikit-learn would do."""
+    rows = np.column_stack([np.tile(np.arange(6.0), 20), RNG.normal(size=(120, 2))])
+    y = np.array([0.0, 3.0, -1.0, 5.0, 2.0, -4.0])[rows[:, 0].astype(int)] + rows[:, 1]
+    model = HistGradientBoostingRegressor(max_iter=5, min_samples_leaf=5, categorical_features=[0]).fit(rows, y)
+    model._preprocessor = None
+    return model, rows
+
+
+def test_splits_by_category_come_back():
+    model, rows = by_category()
+    assert any(predictor.nodes["is_categorical"].any() for step in model._predictors for predictor in step)
+    same(model, np.vstack([rows, [[np.nan, 0.0, 0.0], [200.0, 0.0, 0.0]]]))
+
+
+def test_categories_that_scikit_learn_encodes_are_refused():
+    rows = np.column_stack([CLASSES, X])
+    model = HistGradientBoostingRegressor(max_iter=5, categorical_features=[0]).fit(rows, Y)
+    with pytest.raises(InputError, match="Expected"):
+        dump_estimators(model, "a model")
+
+
+def a_predictor(schema):
+    """The first tree that splits by category."""
+    return attributes(attributes(schema)["_predictors"]["content"][0]["content"][0])
+
+
+CATEGORY_DAMAGE = {
+    "a set that is not there": lambda schema, files: rewritten(
+        files, a_predictor(schema)["nodes"]["file"], lambda array: array["bitset_idx"].__setitem__(slice(None), 1_000)
+    ),
+    "a number split by category": lambda schema, files: rewritten(
+        files, attributes(attributes(schema)["_bin_mapper"])["is_categorical_"]["file"], lambda array: array.fill(0)
+    ),
+    "a category that is too large": lambda schema, files: rewritten(
+        files,
+        attributes(attributes(schema)["_bin_mapper"])["bin_thresholds_"]["content"][0]["file"],
+        lambda array: array.fill(4_000),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CATEGORY_DAMAGE)
+def test_categories_that_lead_out_of_memory_are_refused(name):
+    with pytest.raises(InputError, match="categor"):
+        load_estimators(altered(by_category()[0], CATEGORY_DAMAGE[name]), "a model of somebody")
+
+
+def test_a_step_before_trees_that_drops_features_is_refused():
+    """scikit-learn does not count the features that it hands to trees."""
+    model, _ = by_category()
+    model._preprocessor = ColumnTransformer([("a", "passthrough", [0])]).fit(X)
+    with pytest.raises(InputError, match="has to encode first"):
+        dump_estimators(model, "a model")

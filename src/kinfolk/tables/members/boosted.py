@@ -22,10 +22,22 @@ ROUNDS = (2, 5, 10, 20, 30, 45, 60, 80, 100, 130, 160, 200, 250, 300)  # that ar
 TINY = 1e-6
 
 
-def with_node(rows: Rows) -> Floats:
-    """The features of a row, its place, and the number of its node."""
+def with_node(rows: Rows, codes: Floats) -> Floats:
+    """The code of a row's node, its features, and its place."""
     place = [] if rows.place is None else [rows.place]
-    return np.column_stack([rows.X, *place, rows.owner])
+    return np.column_stack([codes[rows.owner], rows.X, *place])
+
+
+def node_codes(sample: Sample) -> Floats:
+    """By which number trees know a node: those with rows are counted, as categories, and others have none.
+
+    Too many nodes are no categories: each has its own number.
+    """
+    if sample.node_count > MOST_NODES:
+        return np.arange(sample.node_count, dtype=np.float64)
+    codes, known = np.full(sample.node_count, np.nan), np.unique(sample.rows.owner)
+    codes[known] = np.arange(len(known))
+    return codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +46,11 @@ class BoostedFit:
 
     trees: Any
     base: LinearScores
+    codes: Floats  # (nodes,) of the nodes
 
     def predict(self, rows: Rows) -> Floats:
         """Predict rows."""
-        Z = with_node(rows)
+        Z = with_node(rows, self.codes)
         return joined(self.base.target, self.base.predict(rows.X, rows.owner), _raw(self.trees, Z))
 
 
@@ -58,12 +71,12 @@ class Boosted(Member):
         assert sample.base is not None
         for leaves, rounds in values:
             trees = _fitted(sample, int(leaves), int(rounds))
-            yield BoostedFit(trees, sample.base)
+            yield BoostedFit(trees, sample.base, node_codes(sample))
 
     def predictions(self, sample: Sample, values: Sequence[Value], asked: Rows) -> Iterator[Floats]:
         """Predictions after some rounds, with one fit for each number of leaves."""
         assert sample.base is not None
-        Z, base = with_node(asked), sample.base.predict(asked.X, asked.owner)
+        Z, base = with_node(asked, node_codes(sample)), sample.base.predict(asked.X, asked.owner)
         for leaves in dict.fromkeys(each for each, _ in values):
             rounds = [int(many) for each, many in values if each == leaves]
             trees = _fitted(sample, int(leaves), max(rounds))
@@ -73,12 +86,18 @@ class Boosted(Member):
 
 
 def _fitted(sample: Sample, leaves: int, rounds: int) -> Any:
-    """Trees, fitted to what the base model leaves."""
+    """Trees, fitted to what the base model leaves, as a folder can hold them."""
+    trees = _grown(sample, leaves, rounds)
+    trees._preprocessor = None  # scikit-learn would put categories first and count them: codes are so already
+    return trees
+
+
+def _grown(sample: Sample, leaves: int, rounds: int) -> Any:
     assert sample.base is not None
     target, rows = sample.target, sample.rows
-    Z = with_node(rows)
+    Z = with_node(rows, node_codes(sample))
     rate = MANY[1] if leaves in MANY[0] else FEW[1]
-    category = [Z.shape[1] - 1] if sample.node_count <= MOST_NODES else None
+    category = [0] if sample.node_count <= MOST_NODES else None
     options = {
         "max_leaf_nodes": leaves, "learning_rate": rate, "max_iter": rounds, "early_stopping": False,
         "categorical_features": category, "random_state": sample.seed,

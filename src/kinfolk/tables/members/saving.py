@@ -19,7 +19,7 @@ from kinfolk.tables.members.together import RunFit
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
-ARRAYS, TREES = "coefficients.safetensors", "estimator.skops"
+ARRAYS, CODES, TREES = "coefficients.safetensors", "codes.safetensors", "estimator.skops"
 KINDS = {LinearFit: "linear", RunFit: "runs", BoostedFit: "boosted", OwnFit: "own"}
 
 
@@ -37,9 +37,11 @@ def write_fitted(fitted: Any, folder: Path) -> None:
     folder.mkdir()
     if isinstance(fitted, LinearFit):
         write_arrays(folder / ARRAYS, {"w": fitted.scores.w})
-    else:
-        estimator = fitted.trees if isinstance(fitted, BoostedFit) else fitted.estimator
-        (folder / TREES).write_bytes(dump_estimators(estimator, f"the {folder.name} model"))
+        return
+    if isinstance(fitted, BoostedFit):
+        write_arrays(folder / CODES, {"codes": fitted.codes})
+    estimator = fitted.trees if isinstance(fitted, BoostedFit) else fitted.estimator
+    (folder / TREES).write_bytes(dump_estimators(estimator, f"the {folder.name} model"))
 
 
 class Reader:
@@ -83,7 +85,10 @@ class Reader:
     def _boosted(self, folder: Path, base: RunFit | None) -> BoostedFit:
         if base is None or base.scores is None:
             raise ValueError("trees without the model that they stand on")
-        return BoostedFit(self._estimator(folder), base.scores)
+        codes = read_arrays(folder / CODES)[1]["codes"]
+        if codes.dtype != np.float64 or codes.shape != (self.node_count,):
+            raise ValueError("trees that know other nodes")
+        return BoostedFit(self._estimator(folder), base.scores, codes)
 
     def _own(self, folder: Path, base: RunFit | None) -> OwnFit:
         return OwnFit(self._estimator(folder), self.target)
