@@ -85,7 +85,7 @@ def report(
 
 
 @app.command()
-@with_settings("method", "lam")
+@with_settings("method", "lam", "members")
 @one_sentence
 def compare(
     table: Table,

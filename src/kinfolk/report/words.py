@@ -47,7 +47,6 @@ METHODS = {
 }  # others come from a file, and are called as the user does
 ERRORS = {
     "number": "root mean squared error",
-    "member left out": "The member {member} takes no part: {why}.",
     "classes": "Brier score",
     "count": "Poisson deviance",
     "quantile": "pinball loss",
@@ -423,6 +422,9 @@ def command(run: RunFacts) -> str:
     if run.origin.kind == "edges":
         options["edges"] = "EDGES.csv"
     for name, value in options.items():
+        if value is True:
+            words.append(f"--{name}")
+            continue
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         words += [f"--{name}", text]
     return " ".join(map(shlex.quote, [*words, "--out", "RUN"]))
@@ -430,10 +432,7 @@ def command(run: RunFacts) -> str:
 
 def python_lines(run: RunFacts) -> str:
     """The same in Python."""
-    options = [f"{name}={value!r}" for name, value in run.settings.to_toml().items()]
-    if run.settings.given_model:
-        options = [each for each in options if not each.startswith("model=")]
-        options.append(f"model={run.settings.given_model}(...)")
+    options = run.settings.to_python()
     if run.origin.kind == "edges":
         options.append('edges=kinfolk.read_table("EDGES.csv")')
     return (

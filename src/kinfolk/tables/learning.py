@@ -19,10 +19,11 @@ from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.intervals import Intervals
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.judging import gain_over_better
+from kinfolk.tables.own_code import given_name
 from kinfolk.tables.path import edge_flows, lam_path
 from kinfolk.tables.prepared import Prepared, prepare
 from kinfolk.tables.results import held_out_predictions
-from kinfolk.tables.settings import GIVEN, Settings
+from kinfolk.tables.settings import Settings
 from kinfolk.tables.table_run import TableRun
 from kinfolk.version import __version__
 
@@ -76,8 +77,8 @@ def learn(
     >>> run.predict(pandas.DataFrame({"shop": ["a", "d"], "price": [1.0, 1.0]})).round(1).tolist()
     [1.0, -1.0]
     """
-    named = model if isinstance(model, str) else f"{GIVEN}{type(model).__name__}"
-    called = tuple(each if isinstance(each, str) else type(each).__name__ for each in members)
+    named = model if isinstance(model, str) else given_name(model)
+    called = tuple(each if isinstance(each, str) else given_name(each) for each in members)
     chosen = Settings.of({"node": node, "target": target, "model": named, "members": called, **settings})
     own = [each for each in members if not isinstance(each, str)]
     prepared = prepare(table, chosen, edges=edges, model=model, members=own)

@@ -15,7 +15,7 @@ from kinfolk.checks import AtLeast, Between, InputError, check_parameters, comma
 
 TEXTS, LISTS = (
     ("node", "target", "graph", "model", "method", "time", "task", "hold"),
-    ("features", "categorical", "coords"),
+    ("features", "categorical", "coords", "members"),
 )
 GIVEN = "given: "
 MANY_ROWS, FEWER_FOLDS = 20_000, 3
@@ -134,16 +134,27 @@ class Settings:
             return self.folds
         return usual if rows <= MANY_ROWS else FEWER_FOLDS
 
-    @property
-    def given_model(self) -> str | None:
-        """The type of the model if it was given as an object, which no file can hold."""
-        return self.model.removeprefix(GIVEN) if self.model.startswith(GIVEN) else None
+    def to_python(self) -> list[str]:
+        """The settings that differ from the defaults, as arguments of ``learn``.
+
+        >>> Settings("shop", "sales", members=("pooled", "given: Ridge")).to_python()
+        ["node='shop'", "target='sales'", "members=['pooled', Ridge(...)]"]
+        """
+        return [f"{name}={_source(value)}" for name, value in self.to_toml().items()]
 
     def to_toml(self) -> dict[str, Any]:
         """The settings that differ from the defaults, for a TOML file."""
         values = {field.name: (getattr(self, field.name), field.default) for field in dataclasses.fields(self)}
         changed = {name: value for name, (value, default) in values.items() if value != default}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
+
+
+def _source(value: Any) -> str:
+    """A value as Python has it; what was given as an object, which no file can hold, by its type."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_source, value))}]"
+    given = isinstance(value, str) and value.startswith(GIVEN)
+    return f"{value.removeprefix(GIVEN)}(...)" if given else repr(value)
 
 
 def _plain(name: str, value: Any) -> Any:

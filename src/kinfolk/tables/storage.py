@@ -31,10 +31,10 @@ from kinfolk.tables.columns import Columns
 from kinfolk.tables.comparison import Entry
 from kinfolk.tables.encoding import Encoder
 from kinfolk.tables.held_out import HeldOutErrors
-from kinfolk.tables.intervals import Intervals
+from kinfolk.tables.intervals import STEPS, Intervals
 from kinfolk.tables.members.saving import Reader, kind_of, write_fitted
 from kinfolk.tables.members.together import RunFit
-from kinfolk.tables.own_code import code_file, trusted_types
+from kinfolk.tables.own_code import code_files, trusted_types
 from kinfolk.tables.path import path_of
 from kinfolk.tables.settings import Settings, read_toml
 from kinfolk.tables.table_run import TableRun
@@ -44,6 +44,7 @@ UNFINISHED = ".unfinished"
 FORMAT = 4  # of a folder; another one is refused
 KEPT = ("part", "method", "parameters", "values", "errors", "best", "weight", "needs", "sent", "seconds")  # of an entry
 TIME = "tested time"  # the column with the times of held-out rows
+INTERVALS = "intervals.safetensors"
 LOSS = "loss "  # begins the columns with the losses of held-out rows
 
 
@@ -109,7 +110,7 @@ def _write(run: TableRun, folder: Path, repeat: dict[str, Any]) -> None:
         models / "encoder.safetensors", run.encoder.to_arrays(), {"columns": json.dumps(run.encoder.to_json())}
     )
     if run.intervals is not None:
-        write_arrays(models / "intervals.safetensors", asdict(run.intervals))
+        write_arrays(models / INTERVALS, asdict(run.intervals))
     losses = {f"{LOSS}{role}": loss for role, loss in run.errors.rows.items()}
     losses |= {} if run.errors.times is None else {TIME: run.errors.times}
     run.predictions.assign(**losses).to_parquet(folder / "predictions.parquet", index=False)
@@ -133,6 +134,7 @@ def _metrics(run: TableRun) -> dict[str, Any]:
         "remarks": [asdict(note) for note in run.remarks],
         "path": {"names": run.path.names, "coefficients": run.path.coefficients},
         "entries": {name: _kept(entry) for name, entry in run.entries.items()},
+        "intervals": run.intervals is not None,
     }
 
 
@@ -200,12 +202,13 @@ def load(folder: str | Path, *, trusted: Sequence[str] = ()) -> TableRun:
     trusted = [trusted] if isinstance(trusted, str) else list(trusted)
     _check_finished(folder)
     with _reading(folder, "run.toml"):
-        source = code_file(read_toml(folder / "run.toml")["settings"].get("model"))
-    if source is not None and not trusted:
+        sources = [each for each in code_files(read_toml(folder / "run.toml")["settings"]) if each[0] != "method"]
+    if sources and not trusted:
+        what, source = sources[0]
         typed = printable(shlex.quote(str(source)))
         raise InputError(
-            f"Expected a model that kinfolk knows, that of this run comes from {str(source)!r}: read that file, and if "
-            f"you trust it, add --trust {typed} (in Python: trusted=[{str(source)!r}])."
+            f"Expected a {what} that kinfolk knows, that of this run comes from {str(source)!r}: read that file, and "
+            f"if you trust it, add --trust {typed} (in Python: trusted=[{str(source)!r}])."
         )
     return _loaded(folder, True, trusted_types(trusted))
 
@@ -241,12 +244,8 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
     for name, kept in tried.items():
         with _reading(folder, f"the {name} models"):
             entries[name] = _read_entry(name, folder / "models" / _inside(name), kept, reader, entries, models)
-    intervals = None
-    if not target.classes and (folder / "models" / "intervals.safetensors").is_file():
-        with _reading(folder, "intervals.safetensors"):
-            intervals = Intervals(**read_arrays(folder / "models" / "intervals.safetensors")[1])
-            if intervals.scale.shape != (len(names),) or intervals.seen.shape != (len(names),):
-                raise ValueError("intervals of other nodes")
+    with _reading(folder, "intervals.safetensors"):
+        intervals = _read_intervals(folder / "models" / INTERVALS, len(names)) if metrics["intervals"] else None
     with _reading(folder, "path.safetensors"):
         arrays = read_arrays(folder / "path.safetensors")[1]
         path = path_of(target, entries[Role.TAILORED], **arrays, **_tupled(metrics["path"]))
@@ -281,6 +280,16 @@ def _read_entry(
         name, kept["part"], str(kept["method"]), tuple(map(str, kept["parameters"])), values, errors, int(kept["best"]),
         weight, str(kept["needs"]), float(kept["sent"]), float(kept["seconds"]), fitted,
     )  # fmt: skip
+
+
+def _read_intervals(file: Path, node_count: int) -> Intervals:
+    arrays = read_arrays(file)[1]
+    sizes = {"scale": node_count, "seen": node_count, "quantiles": STEPS + 1, "unseen": STEPS + 1}
+    if {name: array.shape for name, array in arrays.items()} != {name: (size,) for name, size in sizes.items()}:
+        raise ValueError("intervals of other nodes")
+    if arrays["seen"].dtype != bool or not all(np.isfinite(array).all() for array in arrays.values()):
+        raise ValueError("widths that are none")
+    return Intervals(**arrays)
 
 
 def _inside(name: str) -> str:

@@ -307,14 +307,14 @@ class TableRun:
         return out
 
     def _places_of(self, table: pandas.DataFrame, owner: Ints) -> Floats | None:
-        """Where rows are: as the table has it, else where their node is."""
+        """Where rows are: as the table has it, else where their node is; NaN where neither is known."""
         if self.places is None:
             return None
         out = np.where(owner[:, None] >= 0, self.places[owner], np.nan)
         if all(name in table.columns for name in self.columns.coords):
             own = table[list(self.columns.coords)].apply(pandas.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
             out = np.where(np.isnan(own), out, own)
-        return np.where(np.isnan(out), self.places.mean(axis=0), out)
+        return np.asarray(out)
 
     @cached_property
     def _number(self) -> dict[str, int]:
@@ -341,7 +341,10 @@ class TableRun:
             return self.predict_rows(Role.POOLED, rows._replace(owner=np.zeros_like(rows.owner)))
         count = np.array([len(each) for each in near])
         which = np.repeat(np.arange(len(near)), count)
-        taken = rows.take(which)._replace(owner=np.concatenate([np.array(each, dtype=np.int64) for each in near]))
+        owner = np.concatenate([np.array(each, dtype=np.int64) for each in near])
+        taken = rows.take(which)._replace(owner=owner)
+        if taken.place is not None and self.places is not None:
+            taken = taken._replace(place=np.where(np.isnan(taken.place), self.places[owner], taken.place))
         found = self.predict_rows(role, taken)
         total = np.zeros((len(near), *found.shape[1:]))
         np.add.at(total, which, found)

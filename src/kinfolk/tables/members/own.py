@@ -10,12 +10,19 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 
 from kinfolk.checks import InputError
-from kinfolk.tables.members.boosted import with_node
+from kinfolk.report.facts import Role
 from kinfolk.tables.members.member import Member, Needs, Sample, Value
-from kinfolk.tables.own_code import from_file
+from kinfolk.tables.own_code import from_file, given_name
+from kinfolk.tables.rivals import CHEAP, OTHERS
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
+
+
+def with_node(rows: Rows) -> Floats:
+    """The features of a row, its place, and the number of its node."""
+    place = [] if rows.place is None else [rows.place]
+    return np.column_stack([rows.X, *place, rows.owner])
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +73,16 @@ def own_members(
     named: Sequence[str], given: Sequence[Any], known: Sequence[str], target: Target
 ) -> dict[str, OwnEstimator]:
     """The members that are not known by name: objects, and ``file.py:Name``; a type is made with its defaults."""
-    found = {}
-    objects = {type(each).__name__: each for each in given}
+    found: dict[str, OwnEstimator] = {}
+    objects = {given_name(each): each for each in given}
+    taken = {*known, *Role, *(rival.name for rival in (*CHEAP, *OTHERS))}
     for name in (name for name in named if name not in known):
         estimator = objects[name] if name in objects else from_file(name, "a member", list(known))
-        member = OwnEstimator(estimator() if isinstance(estimator, type) else estimator, name.rpartition(":")[2])
+        own = name.rpartition(":")[2].strip()
+        if own in taken:
+            raise InputError(f"Expected members with names of their own, got {own!r} twice: rename one.")
+        taken.add(own)
+        member = OwnEstimator(estimator() if isinstance(estimator, type) else estimator, own)
         member.check(target)
         found[name] = member
     return found

@@ -23,6 +23,7 @@ from kinfolk.typing import Floats
 
 INTERCEPT_STRENGTHS = (0.1, 0.6, 4.0, 25.0, 150.0, 1e3)
 SLOPE_STRENGTHS = (0.3, 2.0, 12.0, 75.0, 450.0, 3e3)
+HARDLY = (0.01, 0.01)  # where nodes have nothing in common, and little noise
 NO_RIDGE = 1e-8
 STEPS, ACCURACY, HALVINGS = 40, 1e-6, 12
 MOST_NUMBERS = 5e7  # of all nodes' matrices
@@ -68,8 +69,8 @@ class RandomSlopes(Member):
         return "too many coefficients" if len(sizes) * (sample.rows.X.shape[1] + 1) ** 2 > MOST_NUMBERS else None
 
     def values(self, sample: Sample) -> Sequence[Value]:
-        """All pairs of strengths."""
-        return [(mu0, mu1) for mu0 in INTERCEPT_STRENGTHS for mu1 in SLOPE_STRENGTHS]
+        """All pairs of strengths, and next to none."""
+        return [HARDLY, *((mu0, mu1) for mu0 in INTERCEPT_STRENGTHS for mu1 in SLOPE_STRENGTHS)]
 
     def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[LinearFit]:
         """Fits for each pair, every one started from that before."""
