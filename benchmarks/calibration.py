@@ -1,6 +1,6 @@
 """Are the sentences about a run true? Simulated tables whose truth is known.
 
-    python benchmarks/calibration.py            all cells, 400 judgements each (about ten minutes)
+    python benchmarks/calibration.py            all cells, 400 judgements each (some ten minutes)
     python benchmarks/calibration.py --quick    a few cells
     python benchmarks/calibration.py --learn    tables through ``kinfolk.learn``, besides
 
@@ -36,6 +36,7 @@ from kinfolk.report.facts import Judgement, Role
 from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.intervals import Intervals
 from kinfolk.tables.judging import judge
+from kinfolk.tables.node_gains import node_gains
 from kinfolk.tables.target import Target
 
 WORLDS = ("same", "unrelated", "clusters", "smooth", "outsiders")
@@ -140,21 +141,24 @@ def fitted(X: Any, y: Any, owner: Any, nodes: int, between: float) -> dict[str, 
     return {Role.ALONE: alone, Role.POOLED: np.tile(pooled, (nodes, 1)), Role.FINAL: mixed}
 
 
-def judged(models: dict[str, Any], truth: Any, rows: tuple[Any, Any, Any], graph: Any, times: Any = None) -> Any:
-    """The judgement of fitted models on test rows, and their expected losses at the tested nodes."""
+def held_out_errors(models: dict[str, Any], truth: Any, rows: tuple[Any, Any, Any], times: Any = None) -> Any:
+    """The errors of fitted models on test rows, and their expected losses at all nodes."""
     X, y, owner = rows
     losses = {role.value: ((X * models[role][owner]).sum(1) - y) ** 2 for role in METHODS}
-    tested = np.unique(owner)
-    expected = {role: 1 + float(((models[role] - truth)[tested] ** 2).sum(1).mean()) for role in METHODS}
-    return judge(HeldOutErrors(losses, owner, Target(), times), graph, BASELINES), expected
+    expected = {role: 1 + ((models[role] - truth) ** 2).sum(1) for role in METHODS}
+    return HeldOutErrors(losses, owner, Target(), times), expected
 
 
-def rows_cell(world: str, nodes: int, rows: int, count: int) -> Cell:
-    """Rows held out at random."""
-    cell = Cell(f"{world}, {nodes} nodes × {rows} rows")
-    seeds = itertools.count()
-    while cell.judged < count:
-        seed = next(seeds)
+def judged(errors: HeldOutErrors, expected: dict[str, Any], graph: Any) -> Any:
+    """The judgement, and the expected losses in the mean over the tested nodes."""
+    tested = np.unique(errors.owner)
+    truth = {role: float(each[tested].mean()) for role, each in expected.items()}
+    return judge(errors, graph, BASELINES), truth
+
+
+def tables_of_rows(world: str, nodes: int, rows: int) -> Iterator[tuple[HeldOutErrors, dict[str, Any], Any]]:
+    """Tables with rows held out at random, seed by seed: errors, expected losses, graph."""
+    for seed in itertools.count():
         rng = np.random.default_rng([seed, WORLDS.index(world), nodes, rows])
         spots = places(rng, nodes)
         truth = true_models(world, rng, spots)
@@ -163,10 +167,16 @@ def rows_cell(world: str, nodes: int, rows: int, count: int) -> Cell:
         X = rng.normal(size=(len(owner), FEATURES))
         y = (X * truth[owner]).sum(1) + rng.normal(size=len(owner))
         test = places_of_rows(owner, seed) < SHARE
-        if not test.any():
-            continue  # few rows, and none of them drawn
-        models = fitted(X[~test], y[~test], owner[~test], nodes, rng.choice(BETWEEN))
-        cell.add(*judged(models, truth, (X[test], y[test], owner[test]), graph))
+        if test.any():  # few rows may have none
+            models = fitted(X[~test], y[~test], owner[~test], nodes, rng.choice(BETWEEN))
+            yield *held_out_errors(models, truth, (X[test], y[test], owner[test])), graph
+
+
+def rows_cell(world: str, nodes: int, rows: int, count: int) -> Cell:
+    """Rows held out at random."""
+    cell = Cell(f"{world}, {nodes} nodes × {rows} rows")
+    for each in itertools.islice(tables_of_rows(world, nodes, rows), count):
+        cell.add(*judged(*each))
     return cell
 
 
@@ -187,7 +197,8 @@ def times_cell(world: str, nodes: int, times: int, memory: float, common: float,
         owner, when = np.tile(np.arange(nodes), before + times), np.repeat(np.arange(before + times), nodes)
         X, y, test = X.reshape(-1, FEATURES + 1), y.ravel(), when >= before
         models = fitted(X[~test], y[~test], owner[~test], nodes, rng.choice(BETWEEN))
-        cell.add(*judged(models, truth, (X[test], y[test], owner[test]), graph, when[test].astype(np.float64)))
+        rows = X[test], y[test], owner[test]
+        cell.add(*judged(*held_out_errors(models, truth, rows, when[test].astype(np.float64)), graph))
     return cell
 
 
@@ -207,6 +218,36 @@ def cells(quick: bool, count: int) -> Iterator[Cell]:
     for (nodes, times), (memory, common) in itertools.product(series, ((0.0, 0.0), (0.9, 0.0), (0.9, 0.5))):
         if nodes > 1 or not common:
             yield times_cell("smooth", nodes, times, memory, common, count)
+
+
+# ---------------------------------------------------------------------- nodes
+
+
+def nodes_line(world: str, nodes: int, rows: int, count: int) -> str:
+    """What is told about nodes: gains within two standard errors, shares that contain the truth, and wrong names."""
+    inside, shares, wrong = [], [], []
+    for errors, expected, graph in itertools.islice(tables_of_rows(world, nodes, rows), count):
+        found, _ = judged(errors, expected, graph)
+        truth = 100 * (1 - np.sqrt(expected[Role.FINAL] / expected[found.against]))
+        gain, error = node_gains(errors, Role.FINAL, found.against, nodes)
+        tested = ~np.isnan(gain)
+        inside += (np.abs(gain - truth) <= 2 * error)[tested].tolist()
+        if found.better is not None:
+            low, high = found.better
+            shares.append(round(low) <= round(100 * np.mean(truth[tested] > 0)) <= round(high))
+        wrong.append(np.mean([truth[int(name)] >= 0 for name in found.worse]) if found.worse else 0.0)
+    told = f"{100 * np.mean(shares):.0f} of {len(shares)}" if shares else "none told"
+    return (
+        f"| {world}, {nodes} nodes × {rows} rows | {count} | {100 * np.mean(inside):.1f} | {told} | "
+        f"{100 * np.mean(wrong):.1f} |"
+    )
+
+
+def nodes_table(count: int) -> str:
+    """What is told about nodes, world by world."""
+    head = "| cell | judgements | gains within two errors % | shares that hold % | wrongly named % |"
+    cases = itertools.product(WORLDS, ((50, 5), (50, 50), (200, 15)))
+    return "\n".join([head, "|" + " --- |" * 5, *(nodes_line(world, *size, count) for world, size in cases)])
 
 
 # ---------------------------------------------------------------------- prediction intervals
@@ -230,7 +271,7 @@ def interval_coverage(seed: int, nodes: int, rows: int, spread: float) -> tuple[
 
 def interval_table(count: int) -> str:
     """Prediction intervals at 90 %: means over tables."""
-    head = "nodes × rows | spread of deviations | all rows % | tenth percentile of nodes % | nodes never seen % | "
+    head = "nodes × rows | spread of deviations | all rows % | tenth percentile of nodes % | nodes never seen % |"
     lines = [f"| {head}", "|" + " --- |" * 5]
     for nodes, rows in ((20, 3), (20, 50), (100, 10), (100, 50)):
         for spread in (0.0, 0.3, 0.6):
@@ -308,7 +349,8 @@ def main() -> None:
         found.append(cell)
         print(cell.line, flush=True)
     print(f"\n{sum(cell.fails for cell in found)} of {len(found)} cells fail\n")
-    print(interval_table(5 if given.quick else 40))
+    print(nodes_table(10 if given.quick else 100))
+    print("\n" + interval_table(5 if given.quick else 40))
     if given.learn:
         print("\n" + "\n".join(learnt_cells(8 if given.quick else 80)))
 

@@ -27,6 +27,7 @@ from kinfolk.kernels.rows import (
     sum_rows,
     sum_vectors,
 )
+from kinfolk.kernels.trees import tree_sums
 
 __all__ = [
     "HUGE",
@@ -57,4 +58,5 @@ __all__ = [
     "sum_rows",
     "sum_vectors",
     "swap_edges",
+    "tree_sums",
 ]

@@ -161,16 +161,13 @@ TYPES: Mapping[str, frozenset[str]] = {
 BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 SUPPORT_MACHINES = _names({"sklearn.svm._classes": "NuSVC NuSVR SVC SVR"})
 TREE_PREDICTOR = "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor"
-HISTOGRAM_BOOSTING = _names({
+# Types that hand rows to trees without a look at how many features the trees expect.
+TREE_OWNERS = _names({
+    "sklearn.ensemble._forest": "ExtraTreesClassifier ExtraTreesRegressor RandomForestClassifier RandomForestRegressor",
+    "sklearn.ensemble._gb": "GradientBoostingClassifier GradientBoostingRegressor",
     "sklearn.ensemble._hist_gradient_boosting.gradient_boosting": (
         "HistGradientBoostingClassifier HistGradientBoostingRegressor"
     ),
-})  # fmt: skip
-MOST_CATEGORIES = 255  # the largest number of a category
-# Types that hand rows to trees without a look at how many features the trees expect.
-TREE_OWNERS = HISTOGRAM_BOOSTING | _names({
-    "sklearn.ensemble._forest": "ExtraTreesClassifier ExtraTreesRegressor RandomForestClassifier RandomForestRegressor",
-    "sklearn.ensemble._gb": "GradientBoostingClassifier GradientBoostingRegressor",
     "sklearn.tree._classes": "DecisionTreeClassifier DecisionTreeRegressor ExtraTreeClassifier ExtraTreeRegressor",
 })  # fmt: skip
 # Settings that choose what is called or read: a cache on disk is unpickled, and a method is called by its name.
@@ -302,7 +299,6 @@ class _Reader:
         self.classes: set[str] = set()  # those that are made from their attributes
         self.files: dict[str, bytes] = {}  # arrays that are referred to
         self.feature_counts: list[int] = []  # how many features each tree looks at, in the order they are read
-        self.category_features: list[int] = []  # which features trees of histogram boosting split by category
 
     def read(self) -> bytes:
         """A copy with only what was read; refuses what is not on the lists, and what is damaged."""
@@ -438,7 +434,6 @@ def _read_object(reader: _Reader, node: Node) -> Node:
     if node.get("content") is None:
         return {}
     name, before = f"{node['__module__']}.{node['__class__']}", len(reader.feature_counts)
-    categories_before = len(reader.category_features)
     if name in NEIGHBOUR_TREES:
         _check_neighbours(reader, node["content"]["content"])
     elif name in TYPES["ObjectNode"] - TUPLE_STATES:
@@ -447,13 +442,11 @@ def _read_object(reader: _Reader, node: Node) -> Node:
         if name in SUPPORT_MACHINES:
             _check_support(reader, attributes)
         if name == TREE_PREDICTOR:
-            reader.feature_counts.append(_boosted_features(reader, attributes))
+            reader.feature_counts.append(_boosted_features(reader, attributes["nodes"]))
     content = reader.node(node["content"])
     inside = reader.feature_counts[before:]
     if name in TREE_OWNERS and inside and max(inside) > _whole(_scalar(attributes["n_features_in_"])):
         raise ValueError("a tree looks at features that its owner does not have")
-    if name in HISTOGRAM_BOOSTING and inside:
-        _check_categories(reader, attributes, reader.category_features[categories_before:])
     return {"content": content}
 
 
@@ -498,34 +491,16 @@ def _read_tree(reader: _Reader, node: Node) -> Node:
     return _read_reduced(reader, node)
 
 
-def _boosted_features(reader: _Reader, attributes: Node) -> int:
-    """How many features a tree of histogram boosting looks at, if its nodes lead to nodes and to sets of categories."""
-    nodes = reader.array(attributes["nodes"])
+def _boosted_features(reader: _Reader, node: Node) -> int:
+    """How many features a tree of histogram boosting looks at, if its nodes lead to nodes."""
+    nodes = reader.array(node)
     inner = nodes["is_leaf"] == 0
-    _check_children(nodes, "left", "right", inner)
-    split = nodes[inner & (nodes["is_categorical"] != 0)]
-    sets = reader.array(attributes["raw_left_cat_bitsets"])
-    if len(split) and (sets.dtype != np.uint32 or sets.shape[1:] != (8,) or (split["bitset_idx"] >= len(sets)).any()):
-        raise ValueError("a tree whose sets of categories lead nowhere")
-    reader.category_features += np.unique(split["feature_idx"]).tolist()
-    return _most_features(nodes["feature_idx"][inner])
-
-
-def _check_categories(reader: _Reader, attributes: Node, split: list[int]) -> None:
-    """Features that are split by category have categories, and these are small numbers, as scikit-learn presumes."""
-    if "_preprocessor" in attributes and attributes["_preprocessor"]["__loader__"] != "JsonNode":
+    if nodes["is_categorical"].any():
         raise InputError(
-            f"Expected trees with numbers as features in {reader.what}, got categories that scikit-learn has to encode "
-            "first: encode them as numbers."
+            f"Expected trees that split by numbers in {reader.what}, got splits by categories: encode them as numbers."
         )
-    mapper = _attributes(attributes["_bin_mapper"]["content"])
-    known, values = reader.array(mapper["is_categorical_"]), mapper["bin_thresholds_"]["content"]
-    if known.ndim != 1 or max(split, default=-1) >= len(known) or not known[split].all():
-        raise ValueError("a tree that splits numbers by category")
-    for feature in np.flatnonzero(known):
-        found = reader.array(values[feature])
-        if not ((found >= 0) & (found <= MOST_CATEGORIES)).all():
-            raise ValueError("categories that are none")
+    _check_children(nodes, "left", "right", inner)
+    return _most_features(nodes["feature_idx"][inner])
 
 
 def _check_neighbours(reader: _Reader, state: list[Node]) -> None:

@@ -79,15 +79,28 @@ def uncertainty(influence: Floats, owner: Ints, times: Floats | None, graph: Gra
 
 def by_nodes(influence: Floats, owner: Ints, graph: Graph) -> Uncertainty | None:
     """Blocks of neighbouring nodes are independent."""
-    number = neighbourhoods(graph)[owner]
-    block, where = np.unique(number, return_inverse=True)
+    number = neighbourhoods(graph)
+    block, where = np.unique(number[owner], return_inverse=True)
     count = len(block)
     if count < 2:
         return None
-    total = np.bincount(where, influence)
+    total: Floats = np.bincount(where, influence).astype(np.float64)
     error = np.sqrt(count / (count - 1) * (total**2).sum())
-    largest = np.bincount(np.unique(np.stack([where, owner]), axis=1)[0]).max()
-    return Uncertainty(float(error), count - 1, "nodes", count, int(largest))
+    largest = np.bincount(number[np.unique(owner)]).max()
+    return Uncertainty(float(error), freedom_of_variance(total), "nodes", count, int(largest))
+
+
+def freedom_of_variance(values: Floats) -> float:
+    """Degrees of freedom of the variance of values with mean zero: 2 n / (kurtosis − 1), and n − 1 at most.
+
+    A few large values make a variance uncertain, however many small ones there are.
+
+    >>> freedom_of_variance(np.array([1.0, -1.0, 1.0, -1.0])), freedom_of_variance(np.array([9.0, -9.0] + 98 * [0.0]))
+    (3.0, 4.081632653061225)
+    """
+    count, square = len(values), (values**2).sum()
+    kurtosis = count * (values**4).sum() / square**2 if square > 0 else 1.0
+    return float(min(count - 1, 2 * count / max(kurtosis - 1, TINY)))
 
 
 def by_rows(influence: Floats, owner: Ints) -> Uncertainty:

@@ -16,10 +16,11 @@ from kinfolk.tables.members.own import OwnFit
 from kinfolk.tables.members.scores import LinearScores
 from kinfolk.tables.members.slopes import LinearFit
 from kinfolk.tables.members.together import RunFit
+from kinfolk.tables.members.trees import Trees
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
-ARRAYS, CODES, TREES = "coefficients.safetensors", "codes.safetensors", "estimator.skops"
+ARRAYS, ESTIMATOR = "arrays.safetensors", "estimator.skops"
 KINDS = {LinearFit: "linear", RunFit: "runs", BoostedFit: "boosted", OwnFit: "own"}
 
 
@@ -35,13 +36,11 @@ def write_fitted(fitted: Any, folder: Path) -> None:
             save_run(run, folder / str(k))
         return
     folder.mkdir()
-    if isinstance(fitted, LinearFit):
-        write_arrays(folder / ARRAYS, {"w": fitted.scores.w})
-        return
-    if isinstance(fitted, BoostedFit):
-        write_arrays(folder / CODES, {"codes": fitted.codes})
-    estimator = fitted.trees if isinstance(fitted, BoostedFit) else fitted.estimator
-    (folder / TREES).write_bytes(dump_estimators(estimator, f"the {folder.name} model"))
+    if isinstance(fitted, OwnFit):
+        (folder / ESTIMATOR).write_bytes(dump_estimators(fitted.estimator, f"the {folder.name} model"))
+    else:
+        linear = isinstance(fitted, LinearFit)
+        write_arrays(folder / ARRAYS, {"w": fitted.scores.w} if linear else fitted.trees.to_arrays())
 
 
 class Reader:
@@ -85,17 +84,12 @@ class Reader:
     def _boosted(self, folder: Path, base: RunFit | None) -> BoostedFit:
         if base is None or base.scores is None:
             raise ValueError("trees without the model that they stand on")
-        codes = read_arrays(folder / CODES)[1]["codes"]
-        if codes.dtype != np.float64 or codes.shape != (self.node_count,):
-            raise ValueError("trees that know other nodes")
-        return BoostedFit(self._estimator(folder), base.scores, codes)
+        arrays = read_arrays(folder / ARRAYS)[1]
+        return BoostedFit(Trees.from_arrays(arrays, self.node_count, self.inputs), base.scores)
 
     def _own(self, folder: Path, base: RunFit | None) -> OwnFit:
-        return OwnFit(self._estimator(folder), self.target)
-
-    def _estimator(self, folder: Path) -> Any:
-        found = load_estimators((folder / TREES).read_bytes(), f"the model in {folder.name!r}", self.trusted)
-        width = getattr(found, "n_features_in_", None)
-        if width is not None and width != self.inputs:
+        found = load_estimators((folder / ESTIMATOR).read_bytes(), f"the model in {folder.name!r}", self.trusted)
+        width = getattr(found, "n_features_in_", self.inputs)
+        if width != self.inputs:
             raise ValueError(f"a model of {width} features")
-        return found
+        return OwnFit(found, self.target)
