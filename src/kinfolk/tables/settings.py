@@ -134,6 +134,11 @@ class Settings:
             return self.folds
         return usual if rows <= MANY_ROWS else FEWER_FOLDS
 
+    @property
+    def has_objects(self) -> bool:
+        """Whether the model or a member was given as an object, which no file can hold."""
+        return any(each.startswith(GIVEN) for each in (self.model, *self.members))
+
     def to_python(self) -> list[str]:
         """The settings that differ from the defaults, as arguments of ``learn``.
 
