@@ -24,6 +24,7 @@ from kinfolk.kernels.rows import (
     predict_rows,
     prox_quadratic,
     quadratic_primal_step,
+    subtract_rows,
     sum_rows,
     sum_vectors,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "quadratic_primal_step",
     "solve_factored",
     "squared_distance",
+    "subtract_rows",
     "sum_rows",
     "sum_vectors",
     "swap_edges",
