@@ -1,5 +1,6 @@
 """Compiled loops, and nothing else: the only place with numba."""
 
+from kinfolk.kernels.balls import ball_answer, ball_stiffness, ball_times, ball_wanted, until_border
 from kinfolk.kernels.cholesky import add_to_ends, factorise, find_fronts, solve_factored
 from kinfolk.kernels.draws import draw_batches, node_keys
 from kinfolk.kernels.edges import (
@@ -35,6 +36,10 @@ __all__ = [
     "add_flows",
     "add_scaled",
     "add_to_ends",
+    "ball_answer",
+    "ball_stiffness",
+    "ball_times",
+    "ball_wanted",
     "clip_rows",
     "combine_rows",
     "difference",
@@ -59,4 +64,5 @@ __all__ = [
     "sum_rows",
     "sum_vectors",
     "swap_edges",
+    "until_border",
 ]
