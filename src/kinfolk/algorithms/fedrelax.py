@@ -223,14 +223,13 @@ class FedRelax(Algorithm[State]):
             if not learnt.all():  # a node without data that receives nothing keeps its model
                 nodes, fitted, models = nodes[learnt], fitted[learnt], list(fitted[learnt])
             labels = self._label(site, kind, models, nodes)
+            moved = _mean_square(labels - state.predicted[nodes if len(nodes) < site.node_count else slice(None)])
+            moved[np.isnan(moved)] = np.inf  # it had predicted nothing before
             if len(nodes) == site.node_count:
-                new = State(fitted, labels, _mean_square(labels - state.predicted))
-                break
+                return State(fitted, labels, moved), Outbox({"predicted": labels})
             new = State(*(field.copy() for field in state)) if new is state else new
-            new.fitted[nodes], new.predicted[nodes] = fitted, labels
-            new.moved[nodes] = _mean_square(labels - state.predicted[nodes])
-        moved = np.where(_has_model(new.fitted), new.moved, 0.0)
-        new = new._replace(moved=np.where(np.isnan(moved), np.inf, moved))
+            new.fitted[nodes], new.predicted[nodes], new.moved[nodes] = fitted, labels, moved
+        new = new._replace(moved=np.where(_has_model(new.fitted), new.moved, 0.0))
         return new, Outbox({"predicted": new.predicted})
 
     def _training_sets(
