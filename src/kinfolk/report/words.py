@@ -30,7 +30,7 @@ RIVALS = {
 TITLES = {
     "final": "the blend of all members",
     "tailored": "tailored models on the graph",
-    "wide": "the same with more neighbours, by distance",
+    "wide": "tailored models, more neighbours by distance",
     "alone": "every node alone",
     "pooled": "one model for all",
     "intercepts": "one model, an intercept per node",
