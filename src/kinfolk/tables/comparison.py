@@ -17,7 +17,7 @@ from kinfolk.network.graph import Graph
 from kinfolk.progress import Bar
 from kinfolk.report.facts import Part, Role, on_globe
 from kinfolk.tables.blend import blend_weights, blended
-from kinfolk.tables.families import Candidate
+from kinfolk.tables.families import Candidate, degree
 from kinfolk.tables.graph_source import control_graph, wide_graph
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.members.boosted import Boosted
@@ -245,7 +245,7 @@ def _wanted(prepared: Prepared, whole: Sample, tailored: Candidate) -> tuple[lis
     known: dict[str, Member] = {
         each.name: each
         for each in (
-            NodeIntercepts(), RandomSlopes(), Together(tailored), Together(tailored, "wide", True), Boosted(),
+            NodeIntercepts(), RandomSlopes(), Together(tailored), _more_neighbours(tailored, whole), Boosted(),
         )
     }  # fmt: skip
     found, left_out = [], {}
@@ -257,6 +257,14 @@ def _wanted(prepared: Prepared, whole: Sample, tailored: Candidate) -> tuple[lis
         else:
             left_out[name] = why
     return found, left_out
+
+
+def _more_neighbours(tailored: Candidate, whole: Sample) -> Together:
+    """The same method on the wide graph, with λ in units of its degrees."""
+    if whole.wide is None or tailored.parameter != "lam":
+        return Together(tailored, "wide", True)
+    scale = degree(whole.network) / degree(whole.network.with_graph(whole.wide))
+    return Together(dataclasses.replace(tailored, values=tuple(scale * lam for lam in tailored.values)), "wide", True)
 
 
 def _weights(prepared: Prepared, validations: dict[str, Validation]) -> dict[str, float]:
