@@ -145,7 +145,7 @@ class Output:
         weighed, follow, free = self.X * curvature[:, None], smoothed[:, :-1], smoothed[:, -1]
         matrix = weighed.T @ (self.X - follow[self.owner]) + np.diag(self.ridge)
         matrix[np.diag_indices(len(w))] += 1e-10 * max(float(np.trace(matrix)) / len(w), 1e-10)
-        w = np.linalg.solve(matrix, weighed.T @ (wanted - free[self.owner]))
+        w = np.asarray(np.linalg.solve(matrix, weighed.T @ (wanted - free[self.owner])), dtype=np.float64)
         return w, free - follow @ w
 
     def sums(self, values: Floats) -> Floats:
