@@ -60,6 +60,17 @@ class Judgement:
 
 
 @dataclass(frozen=True)
+class ClassScores:
+    """What is known about probabilities on held-out rows; plain data."""
+
+    log_loss: float
+    auc: float | None  # mean over classes, each against the others; None if one class alone was tested
+    calibration: list[tuple[float, float, int]]  # mean probability, share that was right, and count, bin by bin
+    counts: list[dict[str, Any]]  # for each class: rows, predicted, right
+    rare: list[Any]  # classes with few test rows
+
+
+@dataclass(frozen=True)
 class Note:
     """Something that a user should know about how a table was read: its kind, and what fills its sentence."""
 
@@ -120,6 +131,7 @@ class RunFacts:
     leaderboard: pandas.DataFrame  # one row per role
     judgement: Judgement  # whether learning together helps
     path: LamPath  # the tailored models along λ
+    class_scores: ClassScores | None  # how good probabilities are; None for other targets
     predictions: pandas.DataFrame  # one row per held-out row: node, target, and what everything predicts
     edges: pandas.DataFrame  # one row per edge
     history: pandas.DataFrame  # the run of the tailored models, by round

@@ -95,7 +95,8 @@ def _leaderboard(run: RunFacts) -> list[dict[str, Any]]:
 def _figures(run: RunFacts) -> dict[str, Any]:
     """The figures as plain values; the page gives them its own colours."""
     out = {}
-    for name in ("path", "convergence", "gain", "exchange"):
+    shown = ["path", "convergence", "gain", "exchange", *(["calibration"] if run.class_scores is not None else [])]
+    for name in shown:
         out[name] = json.loads(getattr(Plots(run), name)().to_json())
         out[name]["layout"].pop("template", None)
     return out

@@ -255,7 +255,8 @@ def _nearer(judged: Judgement) -> str:
 def _interval(judged: Judgement) -> str:
     if judged.low is None or judged.high is None:
         return " on these rows, and whether that is chance cannot be told"
-    units = f", by blocks of {judged.block:,} successive times" if judged.unit == "times" else ""
+    blocks = f"blocks of {judged.block:,} successive times" if judged.block > 1 else "single times"
+    units = f", by {blocks}" if judged.unit == "times" else ""
     units = f", for these {judged.few_times} times only" if judged.few_times is not None else units
     return f" (95 % interval {percent(judged.low)} to {percent(judged.high)} %{units})"
 

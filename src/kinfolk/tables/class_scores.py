@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
+from kinfolk.report.facts import ClassScores
 from kinfolk.typing import Floats
 
 LEAST = 1e-15  # a probability that is taken for zero
 BINS = 10
 RARE = 10  # test rows: with fewer of a class, its numbers are mostly chance
-
-
-@dataclass(frozen=True)
-class ClassScores:
-    """What is known about probabilities on held-out rows; plain data."""
-
-    log_loss: float
-    auc: float | None  # mean over classes, each against the others; None if one class alone was tested
-    calibration: list[tuple[float, float, int]]  # mean probability, share that was right, and count, bin by bin
-    counts: list[dict[str, Any]]  # for each class: rows, predicted, right
-    rare: list[Any]  # classes with few test rows
 
 
 def class_scores(probabilities: Floats, y: Floats, classes: Sequence[Any]) -> ClassScores:

@@ -16,10 +16,11 @@ from kinfolk.engine.run import Run
 from kinfolk.engine.saved_run import Account, SavedRun
 from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
-from kinfolk.report.facts import GraphOrigin, Judgement, LamPath, Made, Note, Role, RunFacts, on_globe
+from kinfolk.report.facts import ClassScores, GraphOrigin, Judgement, LamPath, Made, Note, Role, RunFacts, on_globe
 from kinfolk.report.words import note_text
 from kinfolk.tables import results
 from kinfolk.tables.blend import blended
+from kinfolk.tables.class_scores import class_scores
 from kinfolk.tables.columns import Columns, node_names
 from kinfolk.tables.comparison import Entry
 from kinfolk.tables.encoding import Encoder, encode
@@ -115,6 +116,14 @@ class TableRun:
         """The weight of every member of the blend."""
         found = {name: entry.weight for name, entry in self.entries.items() if entry.part == "member"}
         return pandas.Series(found, name="weight", dtype=float).rename_axis("member")
+
+    @cached_property
+    def class_scores(self) -> ClassScores | None:
+        """How good the probabilities of classes are on the held-out rows; None for other targets."""
+        if not self.target.classes:
+            return None
+        probabilities = self.predictions[[f"probability of {label}" for label in self.target.classes]].to_numpy()
+        return class_scores(probabilities, self.target.encode(self.predictions["target"]), self.target.classes)
 
     @property
     def alone_is_possible(self) -> bool:

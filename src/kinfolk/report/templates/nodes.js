@@ -11,7 +11,6 @@ const SHOWN = [
   {title: "final", value: node => data.nodes.error_final[node]},
   {title: "training rows", value: node => data.nodes.train_rows[node], digits: 9},
   {title: "test rows", value: node => data.nodes.test_rows[node], digits: 9},
-  {title: "final model", value: node => ENDS[data.roles[data.role[node]]], text: true},
 ];
 const list = {order: [], column: SHOWN.findIndex(column => column.signed), down: true, page: 0};
 const inWords = new Intl.Collator("en", {numeric: true, sensitivity: "base"});
