@@ -22,12 +22,6 @@ ROUNDS = (2, 5, 10, 20, 30, 45, 60, 80, 100, 130, 160, 200, 250, 300)  # that ar
 TINY = 1e-6
 
 
-def with_node(rows: Rows) -> Floats:
-    """The features of a row, its place, and the number of its node."""
-    place = [] if rows.place is None else [rows.place]
-    return np.column_stack([rows.X, *place, rows.owner])
-
-
 @dataclass(frozen=True, eq=False)
 class BoostedFit:
     """Trees on top of a base model; the way to join them depends on the kind of target."""
@@ -81,7 +75,7 @@ def _fitted(sample: Sample, leaves: int, rounds: int) -> Trees:
     }  # fmt: skip
     base = sample.base.predict(rows.X, rows.owner)
     if len(target.classes) > 2:
-        return Trees.of(HistGradientBoostingClassifier(**options).fit(Z, rows.y), codes)
+        return Trees.of(HistGradientBoostingClassifier(**options).fit(*_with_every_class(Z, rows.y, target)), codes)
     expected = base[:, 1] if target.classes else base
     weight = None
     rest = rows.y - expected
@@ -91,6 +85,15 @@ def _fitted(sample: Sample, leaves: int, rounds: int) -> Trees:
     elif target.kind == "quantile":
         options |= {"loss": "quantile", "quantile": target.level}
     return Trees.of(HistGradientBoostingRegressor(**options).fit(Z, rest, sample_weight=weight), codes)
+
+
+def _with_every_class(Z: Floats, y: Floats, target: Target) -> tuple[Floats, Floats, Floats | None]:
+    """Rows, classes and weights; a class without rows gets one that weighs next to nothing, so that it has trees."""
+    none = np.setdiff1d(np.arange(len(target.classes)), y)
+    if not len(none):
+        return Z, y, None
+    weight = np.r_[np.ones(len(y)), np.full(len(none), TINY)]
+    return np.vstack([Z, np.repeat(Z[:1], len(none), axis=0)]), np.r_[y, none], weight
 
 
 def joined(target: Target, base: Floats, sums: Floats) -> Floats:

@@ -21,7 +21,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 from sklearn.neighbors import NearestNeighbors
 
-from kinfolk.objective.losses import Loss
+from kinfolk.objective.losses import Loss, Squared
 from kinfolk.tables.families import RIDGES
 from kinfolk.tables.members.member import Member, Needs, Sample, Value
 from kinfolk.tables.members.scores import LinearScores, derivatives, labels, loss_of
@@ -31,7 +31,8 @@ from kinfolk.typing import Floats, Ints
 EXACT = 1_000  # nodes; with more, each is predicted from those nearest to it
 NEAREST = 30
 LIKELIHOOD = 300  # nodes from which the parameters are estimated
-TURNS, SETTLED = 20, 1e-3  # in which model and shifts are fitted, and the change at which that ends
+TURNS, SETTLED = 20, 1e-3  # of Newton's method, and the change of shifts at which they end
+LEAST_CURVATURE = 1e-9
 EARTH = 6371.0
 
 
@@ -91,7 +92,7 @@ def output_count(sample: Sample) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """One output of a sample: model and shifts are fitted in turn, each given the other."""
+    """One output of a sample: model and shifts are fitted together."""
 
     loss: Loss
     X: Floats  # (rows, parameters), ones last
@@ -114,9 +115,10 @@ class Output:
         """The model (parameters,) and the shifts (nodes,)."""
         w, shift = self.start, np.zeros(self.node_count)
         for _ in range(TURNS):
-            before, shift = shift, smooth(self.rest(w, shift))
-            w = self.stepped(w, shift)
-            if np.abs(shift - before).max(initial=0.0) <= SETTLED * np.abs(shift).max(initial=0.0):
+            before = shift
+            w, shift = self.stepped(w, shift, smooth)
+            settled = np.abs(shift - before).max(initial=0.0) <= SETTLED * np.abs(shift).max(initial=0.0)
+            if settled or isinstance(self.loss, Squared):  # one step is exact
                 break
         return w, shift
 
@@ -124,20 +126,31 @@ class Output:
         """What the model leaves at every node, to second order around a shift."""
         z = self.X @ w
         slope, curvature = derivatives(self.loss, z if shift is None else z + shift[self.owner], self.y)
-        curvature = np.maximum(curvature, 1e-9)
-        count = self.node_count
-        weight: Floats = np.bincount(self.owner, curvature, minlength=count).astype(np.float64)
-        mean = -np.bincount(self.owner, slope, minlength=count) / np.maximum(weight, 1e-300)
+        curvature = np.maximum(curvature, LEAST_CURVATURE)
+        weight = self.sums(curvature)
+        mean = -self.sums(slope) / np.maximum(weight, 1e-300)
         within = -slope / curvature - mean[self.owner]
         freedom = len(self.y) - int((weight > 0).sum())
         noise = float((curvature * within**2).sum()) / freedom if freedom >= 5 else None
         return Rest(np.where(weight > 0, mean + (0.0 if shift is None else shift), 0.0), weight, noise)
 
-    def stepped(self, w: Floats, shift: Floats) -> Floats:
-        """The model for all after a Newton step, given the shifts."""
-        slope, curvature = derivatives(self.loss, self.X @ w + shift[self.owner], self.y)
-        matrix = (self.X * curvature[:, None]).T @ self.X + np.diag(self.ridge + 1e-10)
-        return np.asarray(w - np.linalg.solve(matrix, self.X.T @ slope + self.ridge * w))
+    def stepped(self, w: Floats, shift: Floats, smooth: Smoother) -> tuple[Floats, Floats]:
+        """Model and shifts after a Newton step in both: the shifts are linear in the model, b = S (r̄ − X̄ w)."""
+        z = self.X @ w + shift[self.owner]
+        slope, curvature = derivatives(self.loss, z, self.y)
+        curvature = np.maximum(curvature, LEAST_CURVATURE)
+        weight, wanted = self.sums(curvature), z - slope / curvature
+        sums = np.column_stack([self.sums(curvature * each) for each in (*self.X.T, wanted)])
+        smoothed = smooth(weight, sums / np.maximum(weight, 1e-300)[:, None])
+        weighed, follow, free = self.X * curvature[:, None], smoothed[:, :-1], smoothed[:, -1]
+        matrix = weighed.T @ (self.X - follow[self.owner]) + np.diag(self.ridge)
+        matrix[np.diag_indices(len(w))] += 1e-10 * max(float(np.trace(matrix)) / len(w), 1e-10)
+        w = np.asarray(np.linalg.solve(matrix, weighed.T @ (wanted - free[self.owner])), dtype=np.float64)
+        return w, free - follow @ w
+
+    def sums(self, values: Floats) -> Floats:
+        """Of the rows of each node."""
+        return np.asarray(np.bincount(self.owner, values, minlength=self.node_count), dtype=np.float64)
 
 
 def most_likely(sample: Sample, rest: Rest) -> Covariance:
@@ -176,31 +189,34 @@ def likelihood(covariance: Covariance, mean: Floats, weight: Floats, distance: F
     return float(-0.5 * mean @ cho_solve(factor, mean, check_finite=False) - np.log(np.diag(factor[0])).sum())
 
 
-Smoother = Callable[[Rest], Floats]  # from what is left at nodes to the posterior mean of all shifts
+Smoother = Callable[[Floats, Floats], Floats]  # from weights and means at nodes to posterior means of all shifts
 
 
 def smoother(sample: Sample, covariance: Covariance) -> Smoother:
-    """The posterior mean of shifts, as a function of the rest; what depends on weights alone is computed once."""
+    """The posterior mean of shifts, given weights (nodes,) and what nodes have in the mean (nodes, columns).
+
+    It is linear in the means; what depends on weights alone is computed once.
+    """
     if sample.places is None:
         return partial(_apart, covariance)
     make = _exact if sample.node_count <= EXACT else _nearby
     kept: dict[bytes, Callable[[Floats], Floats]] = {}
 
-    def smooth(rest: Rest) -> Floats:
-        key = rest.weight.tobytes()
+    def smooth(weight: Floats, means: Floats) -> Floats:
+        key = weight.tobytes()
         if key not in kept:
             kept.clear()
-            known = np.flatnonzero(rest.weight > 0)
-            kept[key] = make(sample, covariance, covariance.noise / rest.weight[known], known)
-        return kept[key](rest.mean)
+            known = np.flatnonzero(weight > 0)
+            kept[key] = make(sample, covariance, covariance.noise / weight[known], known)
+        return kept[key](means)
 
     return smooth
 
 
-def _apart(covariance: Covariance, rest: Rest) -> Floats:
+def _apart(covariance: Covariance, weight: Floats, means: Floats) -> Floats:
     """Each node by itself."""
-    trust = covariance.apart / (covariance.apart + covariance.noise / np.maximum(rest.weight, 1e-300))
-    return np.where(rest.weight > 0, trust * rest.mean, 0.0)
+    trust = covariance.apart / (covariance.apart + covariance.noise / np.maximum(weight, 1e-300))
+    return np.where(weight > 0, trust, 0.0)[:, None] * means
 
 
 def _exact(sample: Sample, covariance: Covariance, noise: Floats, known: Ints) -> Callable[[Floats], Floats]:
@@ -209,7 +225,7 @@ def _exact(sample: Sample, covariance: Covariance, noise: Floats, known: Ints) -
     across = covariance.between(distances(sample.places, sample.places[known], sample.globe))
     across[known, np.arange(len(known))] += covariance.apart
     factor = cho_factor(across[known] + np.diag(noise), lower=True)
-    return lambda mean: np.asarray(across @ cho_solve(factor, mean[known]))
+    return lambda means: np.asarray(across @ cho_solve(factor, means[known]))
 
 
 def _nearby(sample: Sample, covariance: Covariance, noise: Floats, known: Ints) -> Callable[[Floats], Floats]:
@@ -227,7 +243,7 @@ def _nearby(sample: Sample, covariance: Covariance, noise: Floats, known: Ints) 
         spread = covariance.between(among(places[known[who]], globe))
         spread += np.eye(who.shape[1]) * (covariance.apart + noise[who])[:, None, :]
         weight[part] = np.linalg.solve(spread, across[:, :, None])[:, :, 0]
-    return lambda mean: np.einsum("nk,nk->n", weight, mean[known][near])
+    return lambda means: np.stack([np.einsum("nk,nk->n", weight, each[known][near]) for each in means.T], axis=1)
 
 
 def distances(one: Floats, other: Floats, globe: bool) -> Floats:

@@ -15,6 +15,7 @@ from kinfolk.typing import Floats, Ints
 
 MOST_CATEGORIES = 254  # nodes; more are a number like any other
 WORDS = 8  # of 32 bits in a set of categories
+FLOATS = ("threshold", "value", "baseline", "codes")
 COLUMNS = ("feature", "threshold", "left", "right", "missing_left", "bitset", "value")  # of a node of a tree
 
 
@@ -105,6 +106,10 @@ class Trees:
     def from_arrays(cls, arrays: Mapping[str, Any], node_count: int, column_count: int) -> Trees:
         """The trees that ``to_arrays`` came from; ValueError if they lead anywhere else than to a leaf."""
         found = cls(**{each.name: arrays[each.name] for each in fields(cls)})
+        for name, array in found.to_arrays().items():
+            kind = np.float64 if name in FLOATS else np.int64
+            if array.dtype != kind or array.ndim != 1 + (name == "bitsets"):
+                raise ValueError(f"trees whose {name} are none")
         found._check(node_count, column_count)
         return found
 
