@@ -182,13 +182,14 @@ def _compared(prepared: Prepared, journal: Journal, bar: Bar) -> Comparison:
         if "ridge" in member.parameters:  # what suits slopes that are fitted beside intercepts suits random slopes
             study = study.with_ridge(validations[member.name].value[member.parameters.index("ridge")])
     control = _control(study, validations, tailored, left_out)
-    weights = _weights(prepared, validations)
+    weights = _weights(prepared, {name: each for name, each in validations.items() if name not in left_out})
     path_runs = _path_runs(tailored, study)
     entries: dict[str, Entry] = {}
     test: dict[str, Floats] = {}
     for name, each in (validations | {"alone": by_itself}).items():
-        part: Part = "member" if name in weights else "baseline"
-        entries[name] = _entry(each, study, part, weights.get(name), path_runs)
+        part: Part = "member" if name in validations else "baseline"
+        weight = weights.get(name, 0.0) if name in validations else None
+        entries[name] = _entry(each, study, part, weight, path_runs)
         test[name] = _filled(_predicted(entries[name], study.test), test.get("pooled"))
     final = [test[name] for name in weights]
     test = {Role.FINAL.value: blended(final, list(weights.values())), **test}
