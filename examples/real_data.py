@@ -24,7 +24,7 @@ import pandas
 import kinfolk
 from kinfolk.datasets import TABLES, NamedTable, named_table
 from kinfolk.report.words import graph_origin
-from kinfolk.tables.judging import HeldOutErrors
+from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.learning import learn_prepared
 from kinfolk.tables.prepared import Prepared, prepare
 from kinfolk.tables.rivals import CHEAP, OTHERS
@@ -34,10 +34,10 @@ PAGE = Path(__file__).parent.parent / "docs" / "real-data.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 RIVALS_BEGIN, RIVALS_END = "<!-- rivals: begin -->", "<!-- rivals: end -->"
 RIVALS = (*CHEAP, *OTHERS)
-RIVALS_HEAD = ("data", "splits", "final", "best rival", "its error", "final / best rival", "standard error")
+RIVALS_HEAD = ("data", "splits", "blend", "best rival", "its error", "blend / best rival", "standard error")
 SHIFT = 0.05  # of the times are dropped at the end from one cut-off date to the one before
-ROLES = ("tailored", "alone", "pooled", "final")
-HEAD = ("data", "nodes", "rows", "tailored", "alone", "one for all", "final", "gain, 95 % interval", "control")
+ROLES = ("final", "tailored", "alone", "pooled")
+HEAD = ("data", "nodes", "rows", "blend", "tailored", "alone", "one for all", "gain, 95 % interval", "control")
 
 
 def learnt(name: str, folder: Path | None) -> kinfolk.TableRun:
@@ -51,7 +51,8 @@ def row(name: str, run: kinfolk.TableRun) -> list[str]:
     board, judgement = run.leaderboard, run.judgement
     errors = [f"{board.loc[role, 'error']:#.3g}" if role in board.index else "–" for role in ROLES]
     mark = "**" if judgement.verdict == "helps" else ""
-    gain = f"{mark}{judgement.gain:.1f} %{mark} ({judgement.low:.1f} to {judgement.high:.1f})"
+    ends = "no interval" if judgement.low is None else f"{judgement.low:.1f} to {judgement.high:.1f}"
+    gain = f"{mark}{judgement.gain:.1f} %{mark} ({ends})"
     control = "–"
     if "control" in board.index:
         control = f"{100 * (1 - board.loc['control', 'error'] / board.loc[judgement.against, 'error']):.1f} %"
@@ -86,7 +87,7 @@ def prepared_splits(known: NamedTable, count: int) -> Iterator[Prepared]:
 
 
 def errors_and_seconds(prepared: Prepared) -> tuple[pandas.Series, pandas.Series]:
-    """The error of the final models and of every rival that can be used, and how long each took."""
+    """The error of the blend and of every rival that can be used, and how long each took."""
     training, test, target, count = prepared.training, prepared.test, prepared.target, len(prepared.names)
     began = time.perf_counter()
     losses = {"final": learn_prepared(prepared, progress=False).errors.rows["final"]}
@@ -110,7 +111,7 @@ def rivals_line(name: str, found: pandas.DataFrame) -> list[str]:
 
 
 def all_rivals_line(name: str, found: pandas.DataFrame) -> list[str]:
-    """The error of every rival, in per cent of the final models' error."""
+    """The error of every rival, in per cent of the blend's error."""
     share = 100 * found.mean() / found["final"].mean()
     return [name, *(f"{share[rival.name]:.1f}" if rival.name in share else "–" for rival in RIVALS)]
 
@@ -137,7 +138,7 @@ def against_rivals(names: list[str], folder: Path | None, count: int) -> str:
         lines.append(rivals_line(name, found))
         all_lines.append(all_rivals_line(name, found))
         left_out += [f"- **{name}**: {why}." for why in [reasons(prepared)] if why]
-    parts = [table(lines, RIVALS_HEAD), "The errors of all rivals, in per cent of that of the final models:"]
+    parts = [table(lines, RIVALS_HEAD), "The errors of all rivals, in per cent of that of the blend:"]
     parts.append(table(all_lines, ("data", *(rival.name for rival in RIVALS))))
     return "\n\n".join([*parts, *(["Left out:", "\n".join(left_out)] if left_out else [])])
 

@@ -30,7 +30,7 @@ RIVALS = {
 TITLES = {
     "final": "the blend of all members",
     "tailored": "tailored models on the graph",
-    "wide": "the same with more neighbours, by distance",
+    "wide": "tailored models, more neighbours by distance",
     "alone": "every node alone",
     "pooled": "one model for all",
     "intercepts": "one model, an intercept per node",
@@ -208,7 +208,7 @@ def note_text(note: Note) -> str:
     >>> note_text(Note("rows without a target", {"count": 1200}))
     '1,200 rows without a target were left out.'
     """
-    values = {name: _shown(value) for name, value in note.values.items()}
+    values = {name: value if name == "why" else _shown(value) for name, value in note.values.items()}
     return NOTES[note.kind].format(**values)
 
 
@@ -320,7 +320,7 @@ def better_rival(run: RunFacts) -> str:
     if less < 0.05:
         return "Nothing else has a smaller error on these rows."
     name = title(str(others.index[best]), str(others["part"].iloc[best]))
-    return f"On these rows {name} has {percent(less)} % less error than the blend."
+    return f"On these rows the error is {percent(less)} % smaller with {name}."
 
 
 def same_size(run: RunFacts) -> int | None:

@@ -17,12 +17,12 @@ from kinfolk.network.graph import Graph
 from kinfolk.progress import Bar
 from kinfolk.report.facts import Part, Role, on_globe
 from kinfolk.tables.blend import blend_weights, blended
-from kinfolk.tables.families import Candidate
+from kinfolk.tables.families import Candidate, degree
 from kinfolk.tables.graph_source import control_graph, wide_graph
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.members.boosted import Boosted
 from kinfolk.tables.members.intercepts import NodeIntercepts
-from kinfolk.tables.members.member import Fitted, Member, Sample
+from kinfolk.tables.members.member import Fitted, Member, Sample, Value
 from kinfolk.tables.members.slopes import RandomSlopes
 from kinfolk.tables.members.together import ROUGH, RunFit, Together, outputs
 from kinfolk.tables.prepared import Prepared
@@ -85,9 +85,11 @@ class Study:
         parts = [_sample(prepared, rows) for rows, _ in prepared.folding.folds]
         return cls(prepared, _sample(prepared), parts, prepared.test, journal, bar)
 
-    def validate(self, member: Member) -> Validation:
-        """How a member does on rows that it has not seen."""
-        return validate(self.prepared, member, self.whole, self.parts, self.fallback, self.journal, self.bar, self.key)
+    def validate(self, member: Member, values: Sequence[Value] | None = None) -> Validation:
+        """How a member does on rows that it has not seen, with all of its values or some."""
+        return validate(
+            self.prepared, member, self.whole, self.parts, self.fallback, self.journal, self.bar, self.key, values
+        )
 
     def with_base(self, pooled: Validation) -> Study:
         """The same, with one model for all as the base of other members."""
@@ -243,7 +245,7 @@ def _wanted(prepared: Prepared, whole: Sample, tailored: Candidate) -> tuple[lis
     known: dict[str, Member] = {
         each.name: each
         for each in (
-            NodeIntercepts(), RandomSlopes(), Together(tailored), Together(tailored, "wide", True), Boosted(),
+            NodeIntercepts(), RandomSlopes(), Together(tailored), _more_neighbours(tailored, whole), Boosted(),
         )
     }  # fmt: skip
     found, left_out = [], {}
@@ -255,6 +257,14 @@ def _wanted(prepared: Prepared, whole: Sample, tailored: Candidate) -> tuple[lis
         else:
             left_out[name] = why
     return found, left_out
+
+
+def _more_neighbours(tailored: Candidate, whole: Sample) -> Together:
+    """The same method on the wide graph, with λ in units of its degrees."""
+    if whole.wide is None or tailored.parameter != "lam":
+        return Together(tailored, "wide", True)
+    scale = degree(whole.network) / degree(whole.network.with_graph(whole.wide))
+    return Together(dataclasses.replace(tailored, values=tuple(scale * lam for lam in tailored.values)), "wide", True)
 
 
 def _weights(prepared: Prepared, validations: dict[str, Validation]) -> dict[str, float]:
@@ -333,7 +343,7 @@ def _control(
     began = time.perf_counter()
     placed = study.whole.places is not None
     again = {
-        name: shuffled.validate(each.member)
+        name: shuffled.validate(each.member, _fewer(each, shuffled.whole))
         for name, each in validations.items()
         if name in PLACED and (placed or _uses_graph(each.member))
     }
@@ -348,6 +358,16 @@ def _control(
         found.append(_filled(fitted.predict(where.test), found[0] if found else None))
     entry = _only_compared("control", "control", tailored.method, 0.0, began)
     return entry, blended(found, list(weights.values()))
+
+
+def _fewer(validation: Validation, whole: Sample) -> list[Value]:
+    """Values for the control: every second λ, and else what suits the member, with a covariance of its own."""
+    member, best = validation.member, validation.value
+    if _uses_graph(member):
+        return sorted({*list(validation.values)[::2], best})
+    if isinstance(member, NodeIntercepts):
+        return [value for value in member.values(whole) if value[-1] == best[-1]]
+    return [best]
 
 
 def _uses_graph(member: Member) -> bool:

@@ -19,6 +19,7 @@ from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.intervals import Intervals
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.judging import gain_over_better
+from kinfolk.tables.members.together import NO_PLACES
 from kinfolk.tables.own_code import given_name
 from kinfolk.tables.path import edge_flows, lam_path
 from kinfolk.tables.prepared import Prepared, prepare
@@ -123,7 +124,8 @@ def _remarks(prepared: Prepared, found: Comparison) -> list[Note]:
     sizes = np.bincount(prepared.training.owner, minlength=len(prepared.names))
     tested = np.unique(prepared.test.owner)
     bare = int((sizes[tested] == 0).sum())
-    notes = [Note("member left out", {"member": name, "why": why}) for name, why in found.left_out.items()]
+    left_out = {name: why for name, why in found.left_out.items() if why != NO_PLACES}
+    notes = [Note("member left out", {"member": name, "why": why}) for name, why in left_out.items()]
     if bare == len(tested):
         notes.append(Note("alone is impossible"))
     elif bare:

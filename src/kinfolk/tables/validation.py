@@ -34,11 +34,11 @@ class Validation:
 
 def validate(
     prepared: Prepared, member: Member, whole: Sample, samples: Sequence[Sample], fallback: Floats | None,
-    journal: Journal, bar: Bar, key: str = "",
+    journal: Journal, bar: Bar, key: str = "", values: Sequence[Value] | None = None,
 ) -> Validation:  # fmt: skip
     """Predict every fold from the others with all values; where a node has no model the ``fallback`` predicts."""
     train, folds = prepared.training, prepared.folding.folds
-    values = list(member.values(whole))
+    values = list(member.values(whole) if values is None else values)
     bar.expect(len(values) * len(folds))
     shape = (len(values), *_shape(prepared, len(train.y)))
     predicted, errors = np.full(shape, np.nan, dtype=np.float32), np.empty((len(values), len(folds)))

@@ -30,7 +30,7 @@ from kinfolk.typing import Floats, Ints
 
 EXACT = 1_000  # nodes; with more, each is predicted from those nearest to it
 NEAREST = 30
-LIKELIHOOD = 400  # nodes from which the parameters are estimated
+LIKELIHOOD = 300  # nodes from which the parameters are estimated
 TURNS, SETTLED = 20, 1e-3  # of Newton's method, and the change of shifts at which they end
 LEAST_CURVATURE = 1e-9
 EARTH = 6371.0
@@ -173,7 +173,7 @@ def most_likely(sample: Sample, rest: Rest) -> Covariance:
         return -likelihood(covariance(log), mean, weight, distance) + 0.05 * float(log @ log) / 2
 
     starts = [np.array([0.0, -0.7, -0.7, 0.0]), np.array([-2.0, -0.7, -2.0, 0.0])][: 1 if distance is None else 2]
-    found = [minimize(cost, start, method="L-BFGS-B", options={"maxiter": 40}) for start in starts]
+    found = [minimize(cost, start, method="L-BFGS-B", options={"maxiter": 25}) for start in starts]
     return covariance(min(found, key=lambda each: float(each.fun)).x)
 
 

@@ -21,6 +21,7 @@ from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
 ROUGH = 1e-4  # how exactly candidates are fitted that are only compared
+NO_PLACES = "there are no places"
 NEEDS: dict[Role, Needs] = {Role.POOLED: "rows of all", Role.ALONE: "own rows", Role.TAILORED: "neighbours"}
 
 
@@ -64,7 +65,7 @@ class Together(Member):
 
     def missing(self, sample: Sample) -> str | None:
         """The wide graph needs places, and a method that uses graphs."""
-        return "there are no places" if self.wide and (sample.wide is None or not self.candidate.uses_graph) else None
+        return NO_PLACES if self.wide and (sample.wide is None or not self.candidate.uses_graph) else None
 
     def values(self, sample: Sample) -> Sequence[Value]:
         """Those of the candidate."""
