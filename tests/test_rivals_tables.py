@@ -316,7 +316,7 @@ def test_rivals_on_a_table():
     table = pandas.DataFrame({"shop": shop, "price": rng.normal(size=180), "lat": 60.0 + shop, "lon": 20.0 + shop % 2})
     table["sales"] = 10 * shop + table["price"] + rng.normal(size=180)
     prepared = prepare(table, Settings.of({"node": "shop", "target": "sales"}))
-    np.testing.assert_array_equal(prepared.test.place, prepared.places[prepared.test.owner])
+    np.testing.assert_allclose(prepared.test.place, prepared.places[prepared.test.owner], rtol=1e-12)
     for each in CHEAP:
         assert each.applies(prepared.training, prepared.target) is None
         found = each.predict(prepared.training, prepared.test, prepared.target, len(prepared.names))

@@ -257,9 +257,10 @@ def test_nothing_in_a_folder_is_run(name, kind, saved, folder, tmp_path):
 
 @pytest.fixture(scope="module")
 def linear(tmp_path_factory):
-    """A run of linear models, with boosting among the members."""
+    """A run of linear models, with an estimator of the user's own among the members."""
     options = {"node": "shop", "target": "sales", "features": ["price"], "lam": 1.0, "folds": 2}
-    return learn(TABLE, progress=False, **options).save(tmp_path_factory.mktemp("linear") / "run")
+    run = learn(TABLE, progress=False, members=["pooled", "slopes", LinearRegression()], **options)
+    return run.save(tmp_path_factory.mktemp("linear") / "run")
 
 
 @pytest.mark.parametrize("name", EXPLOITS | OTHERS)
@@ -267,7 +268,7 @@ def test_nothing_in_a_member_is_run(name, linear, tmp_path):
     marker, folder = tmp_path / "marker", tmp_path / "run"
     shutil.copytree(linear, folder)
     content = packed((EXPLOITS | OTHERS)[name](marker), marker)
-    (folder / "models" / "boosted" / "estimator.skops").write_bytes(content)
+    (folder / "models" / "LinearRegression" / "estimator.skops").write_bytes(content)
     with pytest.raises(InputError, match=r"^Expected "):
         load(folder)
     assert not marker.exists()
