@@ -106,7 +106,7 @@ def prepare(
     encoder = Encoder.fit(plain(table[~held_out], columns), columns)
     place = None if place is None or places is None else filled(place, owner, places)
     rows = Rows(encode(encoder, table, columns), y, owner, place)
-    folding, found = folding_like_the_test(table, columns, settings, owner, units, held_out)
+    folding, found = folding_like_the_test(table, columns, settings, owner, units, held_out, family.folds)
     notes = [
         *columns.notes,
         *_counted("rows without a target", len(given) - len(table)),

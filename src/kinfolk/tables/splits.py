@@ -116,7 +116,7 @@ def table_times(table: pandas.DataFrame, name: str) -> Floats:
 
 
 def folding_like_the_test(
-    table: pandas.DataFrame, columns: Columns, settings: Settings, owner: Ints, units: Ints, held_out: Bools
+    table: pandas.DataFrame, columns: Columns, settings: Settings, owner: Ints, units: Ints, held_out: Bools, usual: int
 ) -> tuple[Folding, list[Note]]:
     """Folds that are to the training rows what the test is to all: later times, nodes without rows, or some rows."""
     name = columns.time or (_later_in(table, columns, owner, held_out) if columns.mark else None)
@@ -126,7 +126,7 @@ def folding_like_the_test(
     found += [Note("few times", {"count": tested})] if name and tested < FEW_TIMES else []
     if len(np.unique(times)) > 1:
         return Folding("times", list(windows(times, settings.fold_count(len(times), 3))), times, every), found
-    wanted = settings.fold_count(len(times), 5)
+    wanted = settings.fold_count(len(times), usual)
     new = ~np.isin(owner[held_out], owner[~held_out])
     units, count = units[~held_out], min(wanted, len(np.unique(units[~held_out])))
     if (new.mean() > 0.5 if columns.mark else new.all()) and count > 1:
