@@ -45,6 +45,7 @@ from kinfolk.tables.target import Target
 RIDGES = (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 1e4)
 NO_RIDGE = 1e-8
 SMOOTH_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1, 0.75))
+MANY_ROWS = 200_000  # with more, λ is tried in larger steps
 NORM_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-2, 1.1, 0.375))
 RELAX_LAMS = (0.05, 0.5, 5.0)
 ANY_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1))
@@ -158,7 +159,8 @@ def _smooth(loss: Loss, network: Network, pooled: Run) -> Candidate:
     """Neighbours become similar; λ in units of the curvature of a typical node's loss."""
     losses = network.site.local_losses(loss)
     scale = float(np.median(losses.trace[losses.has_data])) / losses.width / degree(network)
-    return _gtvmin("gtvmin-smooth", loss, SquaredNorm(), [part * scale for part in SMOOTH_LAMS])
+    parts = SMOOTH_LAMS if len(network.data.y) <= MANY_ROWS else SMOOTH_LAMS[::2]
+    return _gtvmin("gtvmin-smooth", loss, SquaredNorm(), [part * scale for part in parts])
 
 
 def _clusters(loss: Loss, network: Network, pooled: Run) -> Candidate:
