@@ -9,7 +9,7 @@ import pandas
 import pytest
 from scipy.special import expit
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 import kinfolk
@@ -25,6 +25,7 @@ from kinfolk.tables.families import family_of
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.members import intercepts
 from kinfolk.tables.members.boosted import Boosted
+from kinfolk.tables.members.classes import ClassIntercepts
 from kinfolk.tables.members.intercepts import Covariance, NodeIntercepts, distances
 from kinfolk.tables.members.member import Needs, Sample
 from kinfolk.tables.members.own import OwnEstimator
@@ -701,3 +702,17 @@ def test_other_models_have_a_blend_and_a_page(kind, tmp_path):
     assert (again.predict(table) == run.predict(table)).all()
     assert load_results(tmp_path / "run").judgement == run.judgement
     assert "the blend of all members" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_several_classes_have_node_intercepts_like_a_regression_with_dummies():
+    rng = np.random.default_rng(5)
+    owner = np.repeat(np.arange(6), 40)
+    X = rng.normal(size=(240, 2))
+    label = np.clip(np.round(X[:, 0] + np.sin(owner) + 1), 0, 2).astype(int)
+    table = pandas.DataFrame(X, columns=["a", "b"]).assign(node=owner, kind=np.array(["low", "mid", "top"])[label])
+    prepared = prepare(table, Settings("node", "kind"))
+    sample = Study.of(prepared, Journal(), None).whole
+    (fitted,) = ClassIntercepts().fits(sample, [(3.0,)])
+    dummies = np.hstack([sample.rows.X, np.eye(6)[sample.rows.owner]])
+    model = LogisticRegression(C=1 / 3.0, max_iter=2_000, tol=1e-10).fit(dummies, sample.rows.y)
+    np.testing.assert_allclose(fitted.predict(sample.rows), model.predict_proba(dummies), atol=2e-3)

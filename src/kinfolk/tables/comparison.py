@@ -21,6 +21,7 @@ from kinfolk.tables.families import Candidate, degree
 from kinfolk.tables.graph_source import control_graph, wide_graph
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.members.boosted import Boosted
+from kinfolk.tables.members.classes import ClassIntercepts
 from kinfolk.tables.members.intercepts import NodeIntercepts
 from kinfolk.tables.members.member import Fitted, Member, Sample, Value
 from kinfolk.tables.members.slopes import RandomSlopes
@@ -179,8 +180,8 @@ def _compared(prepared: Prepared, journal: Journal, bar: Bar) -> Comparison:
     wanted, left_out = _wanted(prepared, study.whole, tailored)
     for member in wanted:
         validations[member.name] = study.validate(member)
-        if "ridge" in member.parameters:  # what suits slopes that are fitted beside intercepts suits random slopes
-            study = study.with_ridge(validations[member.name].value[member.parameters.index("ridge")])
+        if isinstance(member, NodeIntercepts):  # the ridge term that suits its slopes suits random slopes
+            study = study.with_ridge(validations[member.name].value[-1])
     control = _control(study, validations, tailored, left_out)
     weights = _weights(prepared, {name: each for name, each in validations.items() if name not in left_out})
     path_runs = _path_runs(tailored, study)
@@ -246,7 +247,8 @@ def _wanted(prepared: Prepared, whole: Sample, tailored: Candidate) -> tuple[lis
     known: dict[str, Member] = {
         each.name: each
         for each in (
-            NodeIntercepts(), RandomSlopes(), Together(tailored), _more_neighbours(tailored, whole), Boosted(),
+            ClassIntercepts() if len(prepared.target.classes) > 2 else NodeIntercepts(), RandomSlopes(),
+            Together(tailored), _more_neighbours(tailored, whole), Boosted(),
         )
     }  # fmt: skip
     found, left_out = [], {}

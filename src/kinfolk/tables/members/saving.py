@@ -13,7 +13,7 @@ from kinfolk.engine.saved_run import load_run, save_run
 from kinfolk.local_models.stored import dump_estimators, load_estimators
 from kinfolk.tables.members.boosted import BoostedFit
 from kinfolk.tables.members.own import OwnFit
-from kinfolk.tables.members.scores import LinearScores
+from kinfolk.tables.members.scores import LinearScores, Link
 from kinfolk.tables.members.slopes import LinearFit
 from kinfolk.tables.members.together import RunFit
 from kinfolk.tables.members.trees import Trees
@@ -21,6 +21,8 @@ from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
 ARRAYS, ESTIMATOR = "arrays.safetensors", "estimator.skops"
+OWN: Link = "own"
+SOFTMAX: Link = "softmax"
 KINDS = {LinearFit: "linear", RunFit: "runs", BoostedFit: "boosted", OwnFit: "own"}
 
 
@@ -38,9 +40,10 @@ def write_fitted(fitted: Any, folder: Path) -> None:
     folder.mkdir()
     if isinstance(fitted, OwnFit):
         (folder / ESTIMATOR).write_bytes(dump_estimators(fitted.estimator, f"the {folder.name} model"))
+    elif isinstance(fitted, LinearFit):
+        write_arrays(folder / ARRAYS, {"w": fitted.scores.w}, {"link": fitted.scores.link})
     else:
-        linear = isinstance(fitted, LinearFit)
-        write_arrays(folder / ARRAYS, {"w": fitted.scores.w} if linear else fitted.trees.to_arrays())
+        write_arrays(folder / ARRAYS, fitted.trees.to_arrays())
 
 
 class Reader:
@@ -66,11 +69,12 @@ class Reader:
         return RunFit((load_run(folder / "0", 0, 0, models=False),), self.target, folder.name == "pooled")
 
     def _linear(self, folder: Path, base: RunFit | None) -> LinearFit:
-        w = read_arrays(folder / ARRAYS)[1]["w"]
+        words, arrays = read_arrays(folder / ARRAYS)
+        w, link = arrays["w"], words["link"]
         outputs = len(self.target.classes) if len(self.target.classes) > 2 else 1
         if w.dtype != np.float64 or w.shape != (outputs, self.node_count, self.feature_count + 1):
             raise ValueError(f"coefficients of shape {w.shape}")
-        return LinearFit(LinearScores(w, self.target))
+        return LinearFit(LinearScores(w, self.target, _link(link)))
 
     def _runs(self, folder: Path, base: RunFit | None) -> RunFit:
         pooled = folder.name == "pooled"
@@ -93,3 +97,8 @@ class Reader:
         if width != self.inputs:
             raise ValueError(f"a model of {width} features")
         return OwnFit(found, self.target)
+
+
+def _link(name: str) -> Link:
+    """A link by name."""
+    return {"own": OWN, "softmax": SOFTMAX}[name]

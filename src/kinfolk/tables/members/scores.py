@@ -6,14 +6,16 @@ Numbers, quantiles and counts have one output, two classes too; more classes hav
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from kinfolk.objective.losses import Kinked, Logistic, Loss, Poisson, Quantile, Squared
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats, Ints
 
+Link = Literal["own", "softmax"]
 LARGEST = 30.0  # of a linear score before e^z
 ROUNDED = 1e-3  # of the target's deviation: where the kink of a quantile loss is rounded
 
@@ -67,6 +69,7 @@ class LinearScores:
 
     w: Floats  # (outputs, nodes or 1, features + 1), the intercept last
     target: Target
+    link: Link = "own"  # "own": each output has its probability; "softmax": all have them together
 
     def linear(self, X: Floats, node: Ints) -> Floats:
         """The linear scores (outputs, rows); NaN where a node has no model."""
@@ -75,4 +78,5 @@ class LinearScores:
 
     def predict(self, X: Floats, node: Ints) -> Floats:
         """What is predicted for rows of nodes."""
-        return predictions(self.target, self.linear(X, node))
+        scores = self.linear(X, node)
+        return np.asarray(softmax(scores, axis=0).T) if self.link == "softmax" else predictions(self.target, scores)
