@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import WhiteKernel
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from kinfolk import InputError
+from kinfolk.checks import LearningError
 from kinfolk.datasets import NamedTable, named_table
 from kinfolk.tables.prepared import Rows, prepare
 from kinfolk.tables.rivals import CHEAP, OTHERS, linear, mixed, places, rival, trees
@@ -223,6 +224,13 @@ def test_boosting_takes_more_nodes_than_categories():
     assert np.isfinite(ALL["boosting"].predict(training, training, TARGETS["number"], 500)).all()
 
 
+def test_boosting_takes_a_class_with_a_single_row():
+    target = TARGETS["three classes"]
+    training = rows(12_000, target)
+    training = training._replace(y=np.where(np.arange(12_000) == 5, 2.0, np.minimum(training.y, 1.0)))
+    assert ALL["boosting"].predict(training, rows(5), target, NODES).shape == (5, 3)
+
+
 def test_trees_see_the_place():
     training = rows(10)
     assert trees.with_node_and_place(training).shape == (10, 5)
@@ -255,6 +263,17 @@ def test_mixed_models_are_those_of_statsmodels(name):
     effects = np.array([np.asarray(oracle.random_effects[node]) for node in asked.owner])
     expected = mixed.one_and_features(asked.X) @ oracle.fe_params + (Z(asked.X) * effects).sum(axis=1)
     np.testing.assert_allclose(ALL[name].predict(training, asked, TARGETS["number"], NODES), expected, atol=1e-6)
+
+
+def test_a_mixed_model_that_fails_gets_a_sentence(monkeypatch):
+    from statsmodels.regression.mixed_linear_model import MixedLM
+
+    def fails(*given, **named):
+        raise np.linalg.LinAlgError("Singular matrix")
+
+    monkeypatch.setattr(MixedLM, "fit", fails)
+    with pytest.raises(LearningError, match="Expected statsmodels to fit a mixed model, it failed: Singular matrix"):
+        ALL["mixed intercept"].predict(rows(50), rows(5), TARGETS["number"], NODES)
 
 
 def test_columns_that_add_up_are_left_out():
@@ -317,7 +336,7 @@ def test_rivals_on_a_table():
     table = pandas.DataFrame({"shop": shop, "price": rng.normal(size=180), "lat": 60.0 + shop, "lon": 20.0 + shop % 2})
     table["sales"] = 10 * shop + table["price"] + rng.normal(size=180)
     prepared = prepare(table, Settings.of({"node": "shop", "target": "sales"}))
-    np.testing.assert_array_equal(prepared.test.place, prepared.places[prepared.test.owner])
+    np.testing.assert_allclose(prepared.test.place, prepared.places[prepared.test.owner])
     for each in CHEAP:
         assert each.applies(prepared.training, prepared.target) is None
         found = each.predict(prepared.training, prepared.test, prepared.target, len(prepared.names))
@@ -369,11 +388,19 @@ def test_splits_are_other_seeds_or_earlier_dates(real_data):
         assert split.table["day"][split.held_out].min() > split.table["day"][~split.held_out].max()
 
 
-def test_errors_of_rivals_are_means_over_nodes(real_data):
+def _fails(training, asked, target, node_count):
+    raise LearningError("it failed")
+
+
+def test_errors_of_rivals_are_means_over_nodes(real_data, monkeypatch, capsys):
     prepared = next(real_data.prepared_splits(small_table(), 1))
     errors, seconds = real_data.errors_and_seconds(prepared)
     assert set(errors.index) == set(seconds.index) == {"final", *ALL} - {"gwr", "gaussian process"}
     assert real_data.reasons(prepared).startswith("gaussian process: the rows have no coordinates; gwr:")
+    failing = replace(ALL["ridge"], predict=_fails)
+    monkeypatch.setattr(real_data, "RIVALS", (failing, ALL["dummies"]))
+    assert set(real_data.errors_and_seconds(prepared)[0].index) == {"final", "dummies"}
+    assert "ridge: it failed" in capsys.readouterr().err
     test, target = prepared.test, prepared.target
     loss = target.loss(ALL["dummies"].predict(prepared.training, test, target, 6), test.y)
     by_node = pandas.Series(loss).groupby(test.owner).mean()
