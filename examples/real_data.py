@@ -22,6 +22,7 @@ import numpy as np
 import pandas
 
 import kinfolk
+from kinfolk.checks import LearningError
 from kinfolk.datasets import TABLES, NamedTable, named_table
 from kinfolk.report.words import graph_origin
 from kinfolk.tables.held_out import HeldOutErrors
@@ -93,10 +94,13 @@ def errors_and_seconds(prepared: Prepared) -> tuple[pandas.Series, pandas.Series
     losses = {"final": learn_prepared(prepared, progress=False).errors.rows["final"]}
     seconds = {"final": time.perf_counter() - began}
     for rival in RIVALS:
-        if rival.applies(training, target) is None:
-            began = time.perf_counter()
-            losses[rival.name] = target.loss(rival.predict(training, test, target, count), test.y)
-            seconds[rival.name] = time.perf_counter() - began
+        began = time.perf_counter()
+        try:
+            if rival.applies(training, target) is None:
+                losses[rival.name] = target.loss(rival.predict(training, test, target, count), test.y)
+                seconds[rival.name] = time.perf_counter() - began
+        except LearningError as error:
+            print(f"{rival.name}: {error}", file=sys.stderr)
     by_node = HeldOutErrors(losses, test.owner, target).by_node(count)
     return target.shown(by_node.mean()), pandas.Series(seconds)
 

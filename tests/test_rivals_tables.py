@@ -1,8 +1,10 @@
 """Rivals on the rows of a table: closed forms and second implementations are the yardsticks."""
 
 import builtins
+import importlib.util
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -12,7 +14,8 @@ from sklearn.gaussian_process.kernels import WhiteKernel
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from kinfolk import InputError
-from kinfolk.datasets import named_table
+from kinfolk.checks import LearningError
+from kinfolk.datasets import NamedTable, named_table
 from kinfolk.tables.prepared import prepare
 from kinfolk.tables.rivals import CHEAP, OTHERS, linear, mixed, places, rival, trees
 from kinfolk.tables.rows import Rows
@@ -222,6 +225,13 @@ def test_boosting_takes_more_nodes_than_categories():
     assert np.isfinite(ALL["boosting"].predict(training, training, TARGETS["number"], 500)).all()
 
 
+def test_boosting_takes_a_class_with_a_single_row():
+    target = TARGETS["three classes"]
+    training = rows(12_000, target)
+    training = training._replace(y=np.where(np.arange(12_000) == 5, 2.0, np.minimum(training.y, 1.0)))
+    assert ALL["boosting"].predict(training, rows(5), target, NODES).shape == (5, 3)
+
+
 def test_trees_see_the_place():
     training = rows(10)
     assert trees.with_node_and_place(training).shape == (10, 5)
@@ -254,6 +264,17 @@ def test_mixed_models_are_those_of_statsmodels(name):
     effects = np.array([np.asarray(oracle.random_effects[node]) for node in asked.owner])
     expected = mixed.one_and_features(asked.X) @ oracle.fe_params + (Z(asked.X) * effects).sum(axis=1)
     np.testing.assert_allclose(ALL[name].predict(training, asked, TARGETS["number"], NODES), expected, atol=1e-6)
+
+
+def test_a_mixed_model_that_fails_gets_a_sentence(monkeypatch):
+    from statsmodels.regression.mixed_linear_model import MixedLM
+
+    def fails(*given, **named):
+        raise np.linalg.LinAlgError("Singular matrix")
+
+    monkeypatch.setattr(MixedLM, "fit", fails)
+    with pytest.raises(LearningError, match="Expected statsmodels to fit a mixed model, it failed: Singular matrix"):
+        ALL["mixed intercept"].predict(rows(50), rows(5), TARGETS["number"], NODES)
 
 
 def test_columns_that_add_up_are_left_out():
@@ -336,3 +357,70 @@ def test_wind(shared_data):
     assert row["speed_week"] == pytest.approx(raw["DUB"][at - 6 : at + 1].mean())
     recent = named_table("wind-recent", shared_data).frame
     assert (str(recent["day"].min().date()), str(recent["day"].max().date())) == ("1978-07-01", "1978-12-30")
+
+
+# ---------------------------------------------------------------------- the example
+
+
+@pytest.fixture(scope="module")
+def real_data():
+    path = Path(__file__).parent.parent / "examples" / "real_data.py"
+    spec = importlib.util.spec_from_file_location("real_data", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def small_table(**options):
+    rng = np.random.default_rng(0)
+    shop = np.repeat(np.arange(6), 40)
+    frame = pandas.DataFrame({"shop": shop, "price": rng.normal(size=240), "day": np.tile(np.arange(40), 6)})
+    frame["sales"] = shop + (1 + shop % 2) * frame["price"] + rng.normal(size=240)
+    return NamedTable("six shops", frame, {"node": "shop", "target": "sales", "features": "price", **options})
+
+
+def test_splits_are_other_seeds_or_earlier_dates(real_data):
+    first, second = real_data.prepared_splits(small_table(), 2)
+    assert (first.settings.seed, second.settings.seed) == (0, 1)
+    assert (first.held_out != second.held_out).any()
+    first, second = real_data.prepared_splits(small_table(time="day"), 2)
+    assert (first.table["day"].max(), second.table["day"].max()) == (39, 37)
+    for split in (first, second):
+        assert split.table["day"][split.held_out].min() > split.table["day"][~split.held_out].max()
+
+
+def _fails(training, asked, target, node_count):
+    raise LearningError("it failed")
+
+
+def test_errors_of_rivals_are_means_over_nodes(real_data, monkeypatch, capsys):
+    prepared = next(real_data.prepared_splits(small_table(), 1))
+    errors, seconds = real_data.errors_and_seconds(prepared)
+    assert set(errors.index) == set(seconds.index) == {"final", *ALL} - {"gwr", "gaussian process"}
+    assert real_data.reasons(prepared).startswith("gaussian process: the rows have no coordinates; gwr:")
+    failing = replace(ALL["ridge"], predict=_fails)
+    monkeypatch.setattr(real_data, "RIVALS", (failing, ALL["dummies"]))
+    assert set(real_data.errors_and_seconds(prepared)[0].index) == {"final", "dummies"}
+    assert "ridge: it failed" in capsys.readouterr().err
+    test, target = prepared.test, prepared.target
+    loss = target.loss(ALL["dummies"].predict(prepared.training, test, target, 6), test.y)
+    by_node = pandas.Series(loss).groupby(test.owner).mean()
+    assert errors["dummies"] == pytest.approx(np.sqrt(by_node.mean()))
+
+
+def test_lines_of_the_table_of_rivals(real_data):
+    found = pandas.DataFrame({"final": [1.0, 2.0], "ridge": [2.0, 2.0], "forest": [1.0, np.nan], "dummies": [3.0, 3.0]})
+    line = real_data.rivals_line("shops", found)  # a rival that missed a split is no best one
+    assert line == ["shops", "2", "1.500", "ridge", "2.000", "0.7500", "0.2500"]
+    assert real_data.rivals_line("shops", found[:1])[3:] == ["forest", "1.000", "1.0000", "–"]
+    names = [each.name for each in real_data.RIVALS]
+    assert real_data.all_rivals_line("shops", found)[1 + names.index("dummies")] == "200.0"
+    assert real_data.all_rivals_line("shops", found)[1 + names.index("gwr")] == "–"
+
+
+def test_tables_of_rivals_go_between_their_marks(real_data):
+    page, ends = real_data.PAGE.read_text(), (real_data.RIVALS_BEGIN, real_data.RIVALS_END)
+    assert [page.count(end) for end in ends] == [1, 1]
+    once = real_data.inserted(page, "some text", *ends)
+    assert page.partition(real_data.RIVALS_BEGIN)[0] == once.partition(real_data.RIVALS_BEGIN)[0]
+    assert page.partition(real_data.RIVALS_END)[2] == once.partition(real_data.RIVALS_END)[2]

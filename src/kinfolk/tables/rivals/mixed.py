@@ -5,10 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 
+from kinfolk.checks import LearningError, first_line
 from kinfolk.tables.rivals.rival import Rival, at_most, has_groups, needed
 from kinfolk.tables.rivals.sums import normal_equations
 from kinfolk.tables.rows import Rows
@@ -37,13 +39,21 @@ def predict(effects: Callable[[Floats], Floats], training: Rows, asked: Rows, ta
     module = needed("statsmodels.regression.mixed_linear_model")
     model = module.MixedLM(training.y, fixed, training.owner, random)
     diagonal = module.MixedLMParams.from_components(np.ones(fixed.shape[1]), np.eye(random.shape[1]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # variances at zero are normal
-        found = model.fit(free=diagonal, method="bfgs")
+    found = _fit(model, diagonal)
     rest = training.y - fixed @ found.fe_params
     by_node = random_effects(random, rest, training.owner, np.asarray(found.cov_re) / found.scale, count)
     out: Floats = new @ found.fe_params + np.einsum("rj,rj->r", new_random, by_node[asked.owner])
     return out
+
+
+def _fit(model: Any, free: Any) -> Any:
+    """The model, fitted, without the warnings that variances at zero bring; or a sentence."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return model.fit(free=free, method="bfgs")
+    except (np.linalg.LinAlgError, ValueError) as error:
+        raise LearningError(f"Expected statsmodels to fit a mixed model, it failed: {first_line(error)}.") from error
 
 
 def random_effects(Z: Floats, rest: Floats, owner: Ints, covariance: Floats, count: int) -> Floats:

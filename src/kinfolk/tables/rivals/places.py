@@ -21,7 +21,7 @@ from kinfolk.typing import Floats, Ints
 
 MOST_PLACES = 3_000  # of a Gaussian process
 PLACES_TO_LEARN_KERNEL = 500
-MOST_PLACES_OF_SUMS = 20_000
+MOST_SUMS = 20_000_000  # places × squared columns, of local regressions
 BANDWIDTHS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 4.0)  # in root mean squared distances from the centre
 RIDGE_TERM = 1.0  # of a local regression
 AT_ONCE = 500  # places
@@ -43,6 +43,10 @@ class Spots(NamedTuple):
 
 def _place_count(training: Rows) -> int:
     return 0 if training.place is None else len(Spots.of(training).place)
+
+
+def _sum_count(training: Rows) -> int:
+    return int(_place_count(training) * (training.X.shape[1] + 1) ** 2)
 
 
 # ---------------------------------------------------------------------- one ridge and a Gaussian process
@@ -135,5 +139,5 @@ GAUSSIAN_PROCESS = Rival(
 )  # fmt: skip
 GWR = Rival(
     "gwr", "geographically weighted regression", gwr, ("number",),
-    (has_places, at_most(MOST_PLACES_OF_SUMS, "places", _place_count)),
+    (has_places, at_most(MOST_SUMS, "places × squared features", _sum_count)),
 )  # fmt: skip

@@ -41,8 +41,10 @@ def with_node_and_place(rows: Rows) -> Floats:
 def boosting(training: Rows, asked: Rows, target: Target, node_count: int) -> Floats:
     """Predictions of scikit-learn's histogram boosting with default settings."""
     category = [training.X.shape[1]] if node_count <= MOST_CATEGORIES else None
-    model = BOOSTERS[target.kind](target)
-    model.set_params(categorical_features=category, random_state=SEED).fit(with_node_and_place(training), training.y)
+    model = BOOSTERS[target.kind](target).set_params(categorical_features=category, random_state=SEED)
+    if target.kind == "classes" and np.unique(training.y, return_counts=True)[1].min() < 2:
+        model.set_params(early_stopping=False)  # it holds out rows of every class
+    model.fit(with_node_and_place(training), training.y)
     return predictions(model, with_node_and_place(asked), target)
 
 
