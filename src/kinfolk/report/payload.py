@@ -50,7 +50,7 @@ def _blend(run: RunFacts) -> dict[str, Any] | None:
     return {
         "titles": [title(str(name)) for name in used.index],
         "weights": [float(weight) for weight in used["weight"]],
-        "nodes": [str(node) for node in some["node"]],
+        "nodes": [f"{row}, {node}" for row, node in zip(some["row"], some["node"], strict=True)],
         "truth": some["target"].astype(float).tolist(),
         "predicted": [[float(f"{value:.6g}") for value in some[name]] for name in used.index],
     }

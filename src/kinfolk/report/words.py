@@ -77,6 +77,7 @@ NOTES = {
     "different scales": "The target varies more than ten times as much in some nodes as in others: mean errors are "
     "those of the former. Its logarithm, or a share of each node's mean, may be the better target.",
     "member left out": "The member {member} takes no part in the blend: {why}.",
+    "no trend": "Column {column} has no trend that helps to predict later rows: only its seasons are used, if any.",
     "alone is impossible": "Alone is impossible: no tested node has training rows.",
     "nodes without training rows": "{count} tested nodes have no training rows: alone they get the model of all.",
     "graph not used": "This method does not use the graph; it is only shown.",
@@ -298,10 +299,10 @@ def gain_with_interval(row: Mapping[Any, Any]) -> str:
 def _about_the_graph(judged: Judgement) -> str:
     if judged.control is None:
         return ""
-    control = f"with graphs and places drawn at random the gain is {percent(judged.control)} %."
+    control = f"with neighbours drawn at random the gain is {percent(judged.control)} %."
     if judged.control < judged.gain / 2:
         return f" Neighbours matter: {control}"
-    return f" Which graph it is, and which places, hardly matters: {control}"
+    return f" Which neighbours hardly matters: {control}"
 
 
 def caption(run: RunFacts) -> str:
@@ -396,7 +397,10 @@ def _sees(account: Account) -> list[str]:
 def _hidden(run: RunFacts) -> list[str]:
     if run.account.sends is None:
         return ["Unknown."]
-    out = ["Rows: features and targets are not among what the algorithm declares, and anything else is refused."]
+    out = [
+        "Rows, from these messages: features and targets are not among what the algorithm declares to send, and "
+        "anything else is refused."
+    ]
     if _sent_to(run.account, "neighbours") and run.origin.kind != "similarity":
         out.append("Models of nodes that it has no edge with.")
     if run.account.public:

@@ -8,7 +8,8 @@ and κ = min(1, 3 / n) for n predicted rows (times, or nodes, where these are he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 from scipy.optimize import minimize
@@ -20,6 +21,8 @@ from kinfolk.typing import Bools, Floats, Ints
 DECAY = 0.6  # of the weight of rows, fold by fold back in time
 CERTAIN = 3.0  # κ = this / n
 TREES = "boosted"
+NEGLIGIBLE = 1e-4  # a weight
+MOST_ENUMERATED = 10  # members whose sets are all tried
 
 
 def blended(predicted: Sequence[Floats], weights: Sequence[float]) -> Floats:
@@ -59,31 +62,66 @@ def blend_weights(
     prior = prior_weights(names)
     pull = min(1.0, CERTAIN / max(evidence(folding, owner, seen), 1))
 
-    cost = (_quadratic if target.kind in ("number", "classes") else _row_by_row)(stacked, y[seen], importance, target)
-    best = min(cost(corner) for corner in np.eye(len(names))) or 1.0
-
-    def objective(weights: Floats) -> float:
-        return cost(weights) / best + pull * float(((weights - prior) ** 2 / (len(names) * prior)).sum())
-
-    found = minimize(
-        objective, prior, method="SLSQP", bounds=[(0.0, 1.0)] * len(names), tol=1e-9,
-        constraints={"type": "eq", "fun": lambda weights: weights.sum() - 1.0}, options={"maxiter": 300},
-    )  # fmt: skip
-    clipped = np.where(found.x < 1e-4, 0.0, found.x)
+    solve = _exactly if target.kind in ("number", "classes") else _nearly
+    found = solve(stacked, y[seen], importance, target, prior, pull)
+    clipped = np.where(found < NEGLIGIBLE, 0.0, found)
     return dict(zip(names, (clipped / clipped.sum()).tolist(), strict=True))
 
 
-def _row_by_row(stacked: Floats, y: Floats, importance: Floats, target: Target) -> Callable[[Floats], float]:
-    """The mean loss of the blend."""
-    return lambda weights: float(importance @ target.loss(np.tensordot(weights, stacked, axes=1), y))
+def _exactly(stacked: Floats, y: Floats, importance: Floats, target: Target, prior: Floats, pull: float) -> Floats:
+    """For quadratic losses: the best weights for every set of members that could have some, and the best of these."""
+    Q, pulled = _products(stacked, y, importance, target), pull / (len(prior) * prior)
+    best = float(np.diag(Q).min()) or 1.0
+    H, b = Q / best + np.diag(pulled), pulled * prior
+    found = (_on_support(H, b, np.array(some)) for some in _supports(np.diag(H)))
+    return min((each for each in found if each is not None), key=lambda w: float(w @ H @ w - 2 * b @ w))
 
 
-def _quadratic(stacked: Floats, y: Floats, importance: Floats, target: Target) -> Callable[[Floats], float]:
-    """The mean loss as w'Qw, from the errors of all members: the same number, without the rows."""
+def _supports(costs: Floats) -> Iterator[list[int]]:
+    """Sets of members, of at most the best ``MOST_ENUMERATED``."""
+    order = np.argsort(costs)[:MOST_ENUMERATED].tolist()
+    return (sorted(some) for size in range(1, len(order) + 1) for some in combinations(order, size))
+
+
+def _on_support(H: Floats, b: Floats, some: Ints) -> Floats | None:
+    """min w'Hw − 2b'w with Σ w = 1 and no weight elsewhere; None if a weight is negative."""
+    scale = 1 / np.sqrt(np.diag(H)[some])
+    inverse = np.outer(scale, scale) * np.linalg.pinv(H[np.ix_(some, some)] * np.outer(scale, scale), hermitian=True)
+    free, ones = inverse @ b[some], inverse.sum(axis=1)
+    part = free + ones * (1 - free.sum()) / ones.sum()
+    if not np.isfinite(part).all() or (part < -NEGLIGIBLE).any():
+        return None
+    w = np.zeros(len(b))
+    w[some] = np.maximum(part, 0.0)
+    return np.asarray(w / w.sum())
+
+
+def _nearly(stacked: Floats, y: Floats, importance: Floats, target: Target, prior: Floats, pull: float) -> Floats:
+    """For other losses: a descent from the best member, and from the prior; never worse than either."""
+
+    def cost(weights: Floats) -> float:
+        return float(importance @ target.loss(np.tensordot(weights, stacked, axes=1), y))
+
+    corners = np.eye(len(prior))
+    best = min(cost(corner) for corner in corners) or 1.0
+
+    def objective(weights: Floats) -> float:
+        return cost(weights) / best + pull * float(((weights - prior) ** 2 / (len(prior) * prior)).sum())
+
+    first = min(corners, key=objective)
+    starts = [0.9 * first + 0.1 * prior, prior]
+    bounds, one = [(0.0, 1.0)] * len(prior), {"type": "eq", "fun": lambda weights: weights.sum() - 1.0}
+    given = {"method": "SLSQP", "bounds": bounds, "constraints": one, "tol": 1e-9, "options": {"maxiter": 300}}
+    ends = [minimize(objective, start, **given).x for start in starts]
+    sound = [np.maximum(end, 0.0) / np.maximum(end, 0.0).sum() for end in ends if np.isfinite(end).all()]
+    return min([first, prior, *sound], key=objective)
+
+
+def _products(stacked: Floats, y: Floats, importance: Floats, target: Target) -> Floats:
+    """Q with w'Qw the mean loss of the blend with weights w."""
     truth = y if not target.classes else (y[:, None] == np.arange(len(target.classes))).astype(np.float64)
     errors = (stacked - truth).reshape(len(stacked), len(y), -1) * (1.0 if target.classes else target.spread)
-    Q = np.einsum("arc,r,brc->ab", errors, importance, errors, optimize=True)
-    return lambda weights: float(weights @ Q @ weights)
+    return np.asarray(np.einsum("arc,r,brc->ab", errors, importance, errors, optimize=True))
 
 
 def prior_weights(names: Sequence[str]) -> Floats:

@@ -49,6 +49,7 @@ class Entry:
     parameters: tuple[str, ...]
     values: Floats  # (values, parameters)
     errors: Floats  # (values, folds) in cross-validation
+    shares: Floats  # (folds,) how much each fold counts
     best: int
     weight: float | None  # in the blend
     needs: str  # what sites must let others know
@@ -63,8 +64,8 @@ class Entry:
 
     @property
     def error(self) -> float:
-        """In cross-validation, a mean over folds."""
-        return float(self.errors[self.best].mean()) if len(self.errors) else np.nan
+        """In cross-validation, the mean by which values were chosen."""
+        return float(self.errors[self.best] @ self.shares) if len(self.errors) else np.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,8 @@ class Study:
     def of(cls, prepared: Prepared, journal: Journal, bar: Bar) -> Study:
         """The samples of a table."""
         parts = [_sample(prepared, rows) for rows, _ in prepared.folding.folds]
-        return cls(prepared, _sample(prepared), parts, prepared.test, journal, bar)
+        key = "no trend " if prepared.trend_left_out else ""  # tells its work from that with it
+        return cls(prepared, _sample(prepared), parts, prepared.test, journal, bar, key=key)
 
     def validate(self, member: Member, values: Sequence[Value] | None = None) -> Validation:
         """How a member does on rows that it has not seen, with all of its values or some."""
@@ -117,7 +119,7 @@ class Study:
             return None
         whole, *parts = (each for each in drawn if each is not None)
         test = self.test if self.whole.places is None else _moved(self.test, self.whole.places, order)
-        return dataclasses.replace(self, whole=whole, parts=parts, test=test, key="control ")
+        return dataclasses.replace(self, whole=whole, parts=parts, test=test, key=f"control {self.key}")
 
 
 def _sample(prepared: Prepared, rows: Any = slice(None)) -> Sample:
@@ -125,7 +127,7 @@ def _sample(prepared: Prepared, rows: Any = slice(None)) -> Sample:
     globe = on_globe(prepared.columns.coords)
     wide = wide_graph(prepared.places, globe, prepared.names)
     network, settings = prepared.network(rows), prepared.settings
-    return Sample(seen, network, wide, prepared.places, globe, prepared.target, settings.seed)
+    return Sample(seen, network, wide, prepared.places, globe, prepared.target, settings.seed, trend=prepared.trend)
 
 
 def _moved(rows: Rows, places: Floats, order: Ints) -> Rows:
@@ -163,6 +165,17 @@ class Comparison:
     left_out: dict[str, str]  # members that did not take part, and why
 
 
+def with_useful_trend(prepared: Prepared, journal: Journal, bar: Bar) -> Prepared:
+    """The table with or without the features that grow with time, whichever suits one model for all."""
+    if not prepared.trend:
+        return prepared
+    pooled, _ = (Together(each) for each in prepared.family.baselines())
+    bare = prepared.without_trend()
+    kept = Study.of(prepared, journal, bar).validate(pooled)
+    dropped = Study.of(bare, journal, bar).validate(pooled)
+    return bare if dropped.error < kept.error else prepared
+
+
 def compared(prepared: Prepared, journal: Journal, bar: Bar) -> Comparison:
     """Validate and fit everything; the test rows are only predicted."""
     with threadpool_limits(1 if prepared.training.X.size < WORTH_THREADS else None):
@@ -183,13 +196,13 @@ def _compared(prepared: Prepared, journal: Journal, bar: Bar) -> Comparison:
         if isinstance(member, NodeIntercepts):  # the ridge term that suits its slopes suits random slopes
             study = study.with_ridge(validations[member.name].value[-1])
     control = _control(study, validations, tailored, left_out)
-    weights = _weights(prepared, {name: each for name, each in validations.items() if name not in left_out})
+    weights = _weights(prepared, _blended(prepared, validations, left_out))
     path_runs = _path_runs(tailored, study)
     entries: dict[str, Entry] = {}
     test: dict[str, Floats] = {}
     for name, each in (validations | {"alone": by_itself}).items():
-        part: Part = "member" if name in validations else "baseline"
-        weight = weights.get(name, 0.0) if name in validations else None
+        part: Part = "member" if name in weights or name in left_out else "baseline"
+        weight = weights.get(name, 0.0) if part == "member" else None
         entries[name] = _entry(each, study, part, weight, path_runs)
         test[name] = _filled(_predicted(entries[name], study.test), test.get("pooled"))
     final = [test[name] for name in weights]
@@ -224,7 +237,7 @@ def _rival(rival: Rival, prepared: Prepared, bar: Bar) -> tuple[Entry, Floats]:
 def _only_compared(name: str, part: Part, method: str, sent: float, began: float) -> Entry:
     """A line without values that were chosen, and without models."""
     none, seconds = np.empty((0, 0)), time.perf_counter() - began
-    return Entry(name, part, method, (), none, none, 0, None, "rows of all", sent, seconds, None)
+    return Entry(name, part, method, (), none, none, np.empty(0), 0, None, "rows of all", sent, seconds, None)
 
 
 def _filled(found: Floats, fallback: Floats | None) -> Floats:
@@ -262,6 +275,14 @@ def _wanted(prepared: Prepared, whole: Sample, tailored: Candidate) -> tuple[lis
     return found, left_out
 
 
+def _blended(prepared: Prepared, validations: dict[str, Validation], left_out: dict[str, str]) -> dict[str, Validation]:
+    """Those that the blend is made of: the members that are wanted, or one model for all if none is left."""
+    named = prepared.settings.members or prepared.family.members
+    names = {each.name for name, each in prepared.own_members.items() if name in named} | set(named)
+    found = {name: each for name, each in validations.items() if name in names and name not in left_out}
+    return found or {"pooled": validations["pooled"]}
+
+
 def _more_neighbours(tailored: Candidate, whole: Sample) -> Together:
     """The same method on the wide graph, with λ in units of its degrees."""
     if whole.wide is None or tailored.parameter != "lam":
@@ -284,8 +305,8 @@ def _entry(validation: Validation, study: Study, part: Part, weight: float | Non
     method = member.candidate.method if isinstance(member, Together) else ""
     values = np.array(validation.values, dtype=np.float64).reshape(len(validation.values), -1)
     return Entry(
-        member.name, part, method, member.parameters, values, validation.errors, validation.best, weight,
-        member.needs, _sent(member, study.whole, fitted), seconds, fitted,
+        member.name, part, method, member.parameters, values, validation.errors, validation.shares, validation.best,
+        weight, member.needs, _sent(member, study.whole, fitted), seconds, fitted,
     )  # fmt: skip
 
 
@@ -353,12 +374,14 @@ def _control(
     if study.prepared.source.origin.kind == "similarity" and validations["tailored"].error >= again["tailored"].error:
         left_out["tailored"] = "a random graph does as well"
     both = validations | again
-    weights = _weights(study.prepared, both)
+    weights = _weights(study.prepared, _blended(study.prepared, both, left_out))
+    pooled = validations["pooled"]
+    fallback = next(iter(pooled.member.fits(study.whole, [pooled.value]))).predict(study.test)
     found: list[Floats] = []
     for name in weights:
         where = shuffled if name in again else study
         fitted = next(iter(both[name].member.fits(where.whole, [both[name].value])))
-        found.append(_filled(fitted.predict(where.test), found[0] if found else None))
+        found.append(_filled(fitted.predict(where.test), fallback))
     entry = _only_compared("control", "control", tailored.method, 0.0, began)
     return entry, blended(found, list(weights.values()))
 

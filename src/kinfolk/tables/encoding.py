@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from kinfolk.typing import Floats
 
 MOST_CATEGORIES = 20  # more are joined into one
 DAY = 86_400.0  # seconds
+NOTHING_LEFT = 1e300  # a scale in which any number is next to zero
 PERIODS = {"hour": DAY, "weekday": 7 * DAY, "season": 365.25 * DAY}
 
 
@@ -208,6 +209,12 @@ class Encoder:
     def get_feature_names_out(self) -> list[str]:
         """The name of every output."""
         return self._number_names + self._category_names + [name for column in self.dates for name in column.outputs]
+
+    def without(self, outputs: Sequence[int]) -> Encoder:
+        """The same with some outputs at zero, whatever the rows."""
+        scale = self.scale.copy()
+        scale[list(outputs)] = NOTHING_LEFT
+        return dataclasses.replace(self, scale=scale)
 
     def transform(self, rows: pandas.DataFrame) -> Floats:
         """The numbers for some rows.

@@ -14,7 +14,7 @@ import pandas
 from kinfolk.checks import InputError
 from kinfolk.progress import progress_bar
 from kinfolk.report.facts import Made, Note, Role
-from kinfolk.tables.comparison import Comparison, compared, tailored_run
+from kinfolk.tables.comparison import Comparison, compared, tailored_run, with_useful_trend
 from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.intervals import Intervals
 from kinfolk.tables.journal import Journal
@@ -90,7 +90,9 @@ def learn_prepared(prepared: Prepared, *, progress: bool = True, journal: Journa
     """``learn``, after ``prepare`` has refused what cannot work: choose, fit, then read the test rows, once."""
     began = time.perf_counter()
     with progress_bar("learning", 0, enabled=progress) as bar:
-        found = compared(prepared, journal or Journal(), bar)
+        kept = journal or Journal()
+        prepared = with_useful_trend(prepared, kept, bar)
+        found = compared(prepared, kept, bar)
     target, tailored = prepared.target, found.entries[Role.TAILORED]
     run = tailored_run(tailored)
     losses = {name: target.loss(each, prepared.test.y) for name, each in found.test.items()}
@@ -115,7 +117,8 @@ def _intervals(prepared: Prepared, found: Comparison) -> Intervals | None:
     if target.classes or np.isfinite(found.unseen).sum() < FEW_RESIDUALS:
         return None
     truth = target.decode(train.y)
-    residuals, elsewhere = (truth - target.decode(each) for each in (found.unseen, found.unseen_pooled))
+    new = found.unseen if prepared.folding.kind == "nodes" else found.unseen_pooled  # what nodes never seen would get
+    residuals, elsewhere = (truth - target.decode(each) for each in (found.unseen, new))
     return Intervals.fit(residuals, train.owner, len(prepared.names), elsewhere)
 
 

@@ -43,7 +43,7 @@ def path_of(
     return LamPath(
         lams=entry.values[kept, 0],
         chosen=entry.best if entry.parameters[0] == "lam" else 0,
-        errors=target.shown(entry.errors[kept].mean(axis=1)),
+        errors=target.shown(entry.errors[kept] @ entry.shares),
         spread=shown.std(axis=1, ddof=1) / np.sqrt(folds) if folds > 1 else np.zeros(len(shown)),
         groups=groups,
         signature=signature,

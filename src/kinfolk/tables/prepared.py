@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,11 +53,33 @@ class Prepared:
     places: Floats | None  # (nodes, 2) the middle of each node's rows
     notes: list[Note]
     own_members: dict[str, OwnEstimator]  # members of the blend that are the user's own, by name
+    trend_left_out: bool = False  # whether features that grow with time are at zero
 
     @property
     def test(self) -> Rows:
         """The test rows."""
         return self.rows.take(self.held_out)
+
+    @property
+    def trend(self) -> tuple[int, ...]:
+        """The features that grow with time, where later times are predicted; none if they have been left out."""
+        column, names = self.folding.column, self.encoder.get_feature_names_out()
+        if column is None or self.trend_left_out:
+            return ()
+        return tuple(k for k, name in enumerate(names) if name in (column, f"{column} days"))
+
+    def without_trend(self) -> Prepared:
+        """The same with these features at zero."""
+        encoder = self.encoder.without(self.trend)
+        X = self.rows.X.copy()
+        X[:, list(self.trend)] = 0.0
+        rows, seen = self.rows._replace(X=X), self.training.X.copy()
+        seen[:, list(self.trend)] = 0.0
+        notes, training = (
+            [*self.notes, Note("no trend", {"column": self.folding.column})],
+            self.training._replace(X=seen),
+        )
+        return replace(self, encoder=encoder, rows=rows, training=training, notes=notes, trend_left_out=True)
 
     @property
     def test_times(self) -> Floats | None:

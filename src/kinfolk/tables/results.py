@@ -76,7 +76,7 @@ def edges(run: TableRun) -> pandas.DataFrame:
 def held_out_predictions(prepared: Prepared, predicted: Mapping[str, Floats]) -> pandas.DataFrame:
     """The held-out rows: node, truth, and the prediction of everything compared."""
     table, target = prepared.table[prepared.held_out], prepared.target
-    truth = table[prepared.columns.target]
+    truth = table[prepared.columns.target] if target.classes else pandas.Series(target.decode(prepared.test.y))
     frame = pandas.DataFrame(
         {"row": _plain_index(table.index), "node": node_names(table, prepared.columns.node), "target": truth.to_numpy()}
     )

@@ -34,6 +34,7 @@ class Folding:
     folds: list[Fold]
     times: Floats | None = None  # (training rows,) where parts are later times
     all_times: Floats | None = None  # (rows,) the same of all rows
+    column: str | None = None  # that has these times
 
 
 # ---------------------------------------------------------------------- the test
@@ -125,7 +126,7 @@ def folding_like_the_test(
     every, tested, times = times, len(np.unique(times[held_out])), times[~held_out]
     found += [Note("few times", {"count": tested})] if name and tested < FEW_TIMES else []
     if len(np.unique(times)) > 1:
-        return Folding("times", list(windows(times, settings.fold_count(len(times), 3))), times, every), found
+        return Folding("times", list(windows(times, settings.fold_count(len(times), 3))), times, every, name), found
     wanted = settings.fold_count(len(times), usual)
     new = ~np.isin(owner[held_out], owner[~held_out])
     units, count = units[~held_out], min(wanted, len(np.unique(units[~held_out])))

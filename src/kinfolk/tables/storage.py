@@ -42,7 +42,19 @@ from kinfolk.tables.target import Target
 
 UNFINISHED = ".unfinished"
 FORMAT = 4  # of a folder; another one is refused
-KEPT = ("part", "method", "parameters", "values", "errors", "best", "weight", "needs", "sent", "seconds")  # of an entry
+KEPT = (
+    "part",
+    "method",
+    "parameters",
+    "values",
+    "errors",
+    "shares",
+    "best",
+    "weight",
+    "needs",
+    "sent",
+    "seconds",
+)  # of an entry
 TIME = "tested time"  # the column with the times of held-out rows
 INTERVALS = "intervals.safetensors"
 LOSS = "loss "  # begins the columns with the losses of held-out rows
@@ -244,6 +256,8 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
     for name, kept in tried.items():
         with _reading(folder, f"the {name} models"):
             entries[name] = _read_entry(name, folder / "models" / _inside(name), kept, reader, entries, models)
+    with _reading(folder, "metrics.json"):
+        _check_weights(entries)
     with _reading(folder, "intervals.safetensors"):
         intervals = _read_intervals(folder / "models" / INTERVALS, len(names)) if metrics["intervals"] else None
     with _reading(folder, "path.safetensors"):
@@ -268,8 +282,11 @@ def _read_entry(
     name: str, folder: Path, kept: Mapping[str, Any], reader: Reader, before: Mapping[str, Entry], models: bool
 ) -> Entry:
     values, errors = np.array(kept["values"], dtype=np.float64), np.array(kept["errors"], dtype=np.float64)
+    shares = np.array(kept["shares"], dtype=np.float64)
     if kept["part"] not in get_args(Part) or len(values) != len(errors) or not 0 <= kept["best"] < max(len(values), 1):
         raise ValueError("a choice of other values")
+    if len(errors) and errors.shape[1:] != shares.shape:
+        raise ValueError("shares of other folds")
     fitted, stored = None, kept["stored"]
     if stored is not None:
         base = before[Role.POOLED].fitted if name != Role.POOLED else None
@@ -277,9 +294,17 @@ def _read_entry(
         fitted = reader.read(stored, folder, pooled) if models else reader.without_models(stored, folder)
     weight = None if kept["weight"] is None else float(kept["weight"])
     return Entry(
-        name, kept["part"], str(kept["method"]), tuple(map(str, kept["parameters"])), values, errors, int(kept["best"]),
-        weight, str(kept["needs"]), float(kept["sent"]), float(kept["seconds"]), fitted,
+        name, kept["part"], str(kept["method"]), tuple(map(str, kept["parameters"])), values, errors, shares,
+        int(kept["best"]), weight, str(kept["needs"]), float(kept["sent"]), float(kept["seconds"]), fitted,
     )  # fmt: skip
+
+
+def _check_weights(entries: Mapping[str, Entry]) -> None:
+    """Weights of members are shares of one; others have none."""
+    weights = [entry.weight for entry in entries.values() if entry.weight is not None]
+    parts = {entry.part for entry in entries.values() if entry.weight is not None}
+    if parts != {"member"} or min(weights) < 0 or not np.isclose(sum(weights), 1.0):
+        raise ValueError("weights that are no shares")
 
 
 def _read_intervals(file: Path, node_count: int) -> Intervals:
@@ -288,6 +313,8 @@ def _read_intervals(file: Path, node_count: int) -> Intervals:
     if {name: array.shape for name, array in arrays.items()} != {name: (size,) for name, size in sizes.items()}:
         raise ValueError("intervals of other nodes")
     if arrays["seen"].dtype != bool or not all(np.isfinite(array).all() for array in arrays.values()):
+        raise ValueError("widths that are none")
+    if (arrays["scale"] < 0).any() or any((np.diff(arrays[name]) < 0).any() for name in ("quantiles", "unseen")):
         raise ValueError("widths that are none")
     return Intervals(**arrays)
 

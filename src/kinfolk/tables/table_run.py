@@ -235,8 +235,8 @@ class TableRun:
         role : str
             Which models predict: ``"final"``, the blend, or a member by its name.
         unknown : {"refuse", "pooled"}
-            What to do with nodes that were never seen and have no known neighbours: refuse them, or predict with the
-            model of all.
+            What to do with nodes that were never seen: let known neighbours predict, and refuse those that have none;
+            or predict with the model of all, whatever the role.
         edges : pandas.DataFrame or sequence of pairs, optional
             Pairs of nodes. A node that was never seen gets the mean of its neighbours' predictions, if ``edges`` name
             them or the table has its coordinates.
@@ -336,13 +336,13 @@ class TableRun:
         if unknown == "pooled":
             return None
         near = self._near(table, names, edges)
-        lost = [name for name in dict.fromkeys(names) if not len(near.get(name, ()))]
+        lost = list(dict.fromkeys(name for name, found in zip(names, near, strict=True) if not found))
         if lost:
             raise InputError(
                 f"Expected nodes that were learnt, got {listing(lost)}: give their coordinates or edges, or allow the "
                 "model of all with unknown='pooled' (--unknown pooled)."
             )
-        return [near[name] for name in names]
+        return near
 
     def _predicted_elsewhere(self, rows: Rows, near: list[list[int]] | None, role: str) -> Floats:
         """The mean prediction of the neighbours of unknown nodes, or the model of all."""
@@ -359,22 +359,22 @@ class TableRun:
         np.add.at(total, which, found)
         return np.asarray(total / (count[:, None] if found.ndim == 2 else count))
 
-    def _near(self, table: pandas.DataFrame, names: Any, edges: Any) -> dict[str, list[int]]:
-        """The known neighbours of unknown nodes, by name."""
+    def _near(self, table: pandas.DataFrame, names: Any, edges: Any) -> list[list[int]]:
+        """The known neighbours of the node, or of the place, of every row."""
         if edges is not None:
             near: dict[str, list[int]] = {}
             for a, b in named_ends(pandas.DataFrame(edges)):
                 for new, old in ((a, b), (b, a)):
                     if old in self._number:
                         near.setdefault(new, []).append(self._number[old])
-            return near
+            return [near.get(name, []) for name in names]
         if self.places is None or any(name not in table.columns for name in self.columns.coords):
-            return {}
+            return [[] for _ in names]
         spots = table[list(self.columns.coords)].apply(pandas.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
         if np.isnan(spots).any():
             raise InputError(f"Expected coordinates of {names[np.isnan(spots).any(axis=1)][0]!r}, got none: fill them.")
         found = nearest_known(spots, self.places, self.settings.neighbours, on_globe(self.columns.coords))
-        return {name: [int(k) for k in row] for name, row in zip(names, found, strict=True)}
+        return [[int(k) for k in row] for row in found]
 
     # ------------------------------------------------------------------ keeping and looking
 

@@ -22,6 +22,7 @@ class Validation:
     member: Member
     values: Sequence[Value]
     errors: Floats  # (values, folds)
+    shares: Floats  # (folds,) how much each fold counts: by its rows, and later ones more where folds are times
     best: int
     predicted: Floats  # (rows,) or (rows, classes) with the best value; NaN where a row was never predicted
     error: float  # of these predictions
@@ -58,8 +59,10 @@ def validate(
             found = np.where(np.isnan(found), fallback[held], found)
         predicted[:, held] = found
         errors[:, k] = [prepared.target.loss(each.astype(np.float64), train.y[held]).mean() for each in found]
-    best, error = _best(prepared, errors)
-    return Validation(member, values, errors, best, predicted[best].astype(np.float64), error)
+    shares = fold_shares(prepared)
+    mean = np.where(np.isnan(errors), np.inf, errors) @ shares
+    best = int(np.argmin(mean))
+    return Validation(member, values, errors, shares, best, predicted[best].astype(np.float64), float(mean[best]))
 
 
 def _shape(prepared: Prepared, rows: int) -> tuple[int, ...]:
@@ -67,9 +70,7 @@ def _shape(prepared: Prepared, rows: int) -> tuple[int, ...]:
     return (rows, classes) if classes else (rows,)
 
 
-def _best(prepared: Prepared, errors: Floats) -> tuple[int, float]:
-    """The value with the smallest mean over rows, the later ones counting more where folds are times."""
+def fold_shares(prepared: Prepared) -> Floats:
+    """How much every fold counts (folds,), with sum 1."""
     weight = row_weights(prepared.folding)
-    share = np.array([weight[held].sum() for _, held in prepared.folding.folds])
-    mean = np.where(np.isnan(errors), np.inf, errors) @ share
-    return int(np.argmin(mean)), float(mean.min())
+    return np.array([weight[held].sum() for _, held in prepared.folding.folds])

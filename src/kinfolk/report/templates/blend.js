@@ -18,7 +18,7 @@ function drawParts(row) {
 function startBlend() {
   const choice = at("row");
   if (!choice) return;
-  data.blend.nodes.forEach((name, k) => choice.append(make("option", `${k + 1}: ${name}`, {value: k})));
+  data.blend.nodes.forEach((name, k) => choice.append(make("option", name, {value: k})));
   choice.addEventListener("change", () => drawParts(Number(choice.value)));
   drawParts(0);
 }

@@ -39,36 +39,38 @@ class Boosted(Member):
 
     name = "boosted"
     needs: ClassVar[Needs] = "rows of all"
-    parameters = ("leaves", "rounds")
+    parameters = ("leaves", "rounds", "trend")
 
     def values(self, sample: Sample) -> Sequence[Value]:
-        """Leaves, and rounds up to the most."""
+        """Leaves, rounds up to the most, and whether trees see what grows with time: they cannot go on with it."""
         leaves, _ = MANY if len(sample.rows.y) > MANY_ROWS else FEW
-        return [(float(each), float(rounds)) for each in leaves for rounds in ROUNDS]
+        trends = (0.0, 1.0) if sample.trend else (1.0,)
+        return [(float(each), float(rounds), trend) for trend in trends for each in leaves for rounds in ROUNDS]
 
     def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[BoostedFit]:
         """One fit for each value."""
         assert sample.base is not None
-        for leaves, rounds in values:
-            yield BoostedFit(_fitted(sample, int(leaves), int(rounds)), sample.base)
+        for leaves, rounds, trend in values:
+            yield BoostedFit(_fitted(sample, int(leaves), int(rounds), trend > 0), sample.base)
 
     def predictions(self, sample: Sample, values: Sequence[Value], asked: Rows) -> Iterator[Floats]:
         """Predictions after some rounds, with one fit for each number of leaves."""
         assert sample.base is not None
         base = sample.base.predict(asked.X, asked.owner)
-        for leaves in dict.fromkeys(each for each, _ in values):
-            rounds = sorted(int(many) for each, many in values if each == leaves)
-            trees = _fitted(sample, int(leaves), max(rounds))
+        for leaves, trend in dict.fromkeys((each, trend) for each, _, trend in values):
+            rounds = sorted(int(many) for each, many, kept in values if (each, kept) == (leaves, trend))
+            trees = _fitted(sample, int(leaves), max(rounds), trend > 0)
             yield from (joined(sample.target, base, sums) for sums in trees.staged(asked, rounds))
 
 
-def _fitted(sample: Sample, leaves: int, rounds: int) -> Trees:
+def _fitted(sample: Sample, leaves: int, rounds: int, trend: bool) -> Trees:
     """Trees, fitted to what the base model leaves."""
     assert sample.base is not None
     target, rows = sample.target, sample.rows
     codes, categories = node_codes(rows.owner, sample.node_count)
     place = [] if rows.place is None else [rows.place]
-    Z = np.column_stack([codes[rows.owner], rows.X, *place])
+    X = rows.X if trend else np.where(np.isin(np.arange(rows.X.shape[1]), sample.trend), 0.0, rows.X)
+    Z = np.column_stack([codes[rows.owner], X, *place])
     options: dict[str, Any] = {
         "max_leaf_nodes": leaves, "learning_rate": MANY[1] if leaves in MANY[0] else FEW[1], "max_iter": rounds,
         "early_stopping": False, "categorical_features": [0] if categories else None, "random_state": sample.seed,
@@ -81,7 +83,7 @@ def _fitted(sample: Sample, leaves: int, rounds: int) -> Trees:
     rest = rows.y - expected
     if target.kind == "count":  # e^(base + trees): an offset is a weight, and a target that is divided by it
         weight = np.maximum(expected, TINY)
-        rest, options["loss"] = rows.y / weight, "poisson"
+        rest, options["loss"] = (rows.y if rows.y.any() else expected) / weight, "poisson"
     elif target.kind == "quantile":
         options |= {"loss": "quantile", "quantile": target.level}
     return Trees.of(HistGradientBoostingRegressor(**options).fit(Z, rest, sample_weight=weight), codes)

@@ -35,7 +35,11 @@ class ClassIntercepts(Member):
     def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[LinearFit]:
         """One regression for each strength."""
         Z = _with_dummies(sample.rows.X, sample.rows.owner, sample.node_count)
+        seen = np.unique(sample.rows.y)
         for (strength,) in values:
+            if len(seen) == 1:  # nothing to tell apart
+                yield LinearFit(LinearScores(_only(int(seen[0]), sample), sample.target, "softmax"))
+                continue
             model = LogisticRegression(C=1 / strength, max_iter=ITERATIONS)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # one that stops early is as good as it is
@@ -47,6 +51,14 @@ def _with_dummies(X: Floats, owner: Ints, node_count: int) -> scipy.sparse.csr_a
     rows = np.arange(len(owner))
     dummies = scipy.sparse.csr_array((np.ones(len(owner)), (rows, owner)), shape=(len(owner), node_count))
     return scipy.sparse.hstack([scipy.sparse.csr_array(X), dummies]).tocsr()
+
+
+def _only(number: int, sample: Sample) -> Floats:
+    """Coefficients that predict one class."""
+    w = np.zeros((len(sample.target.classes), sample.node_count, sample.rows.X.shape[1] + 1))
+    w[:, :, -1] = NEVER
+    w[number, :, -1] = 0.0
+    return w
 
 
 def _coefficients(model: LogisticRegression, sample: Sample) -> Floats:

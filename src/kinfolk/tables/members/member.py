@@ -31,6 +31,7 @@ class Sample:
     seed: int
     base: LinearScores | None = None  # one model for all, fitted to these rows
     ridge: float = 0.0  # the ridge term that suits it
+    trend: tuple[int, ...] = ()  # features that grow with time, where later times are predicted
 
     @property
     def node_count(self) -> int:

@@ -15,7 +15,7 @@ from kinfolk.tables.members.member import Member, Needs, Sample, Value
 from kinfolk.tables.own_code import from_file, given_name
 from kinfolk.tables.rivals import CHEAP, OTHERS
 from kinfolk.tables.rows import Rows
-from kinfolk.tables.target import Target
+from kinfolk.tables.target import LEAST_MEAN, Target
 from kinfolk.typing import Floats
 
 
@@ -36,7 +36,8 @@ class OwnFit:
         """Predict rows."""
         Z = with_node(rows)
         if not self.target.classes:
-            return np.asarray(self.estimator.predict(Z), dtype=np.float64)
+            found = np.asarray(self.estimator.predict(Z), dtype=np.float64)
+            return np.maximum(found, LEAST_MEAN) if self.target.kind == "count" else found
         out = np.zeros((len(Z), len(self.target.classes)))
         out[:, self.estimator.classes_.astype(np.int64)] = self.estimator.predict_proba(Z)
         return out

@@ -1,4 +1,4 @@
-"""Fitted members in folders: linear ones as arrays, runs as ``saved_run`` has them, trees through ``stored``."""
+"""Fitted members in folders: coefficients and trees as arrays, runs by ``saved_run``, own estimators by ``stored``."""
 
 from __future__ import annotations
 
@@ -89,6 +89,8 @@ class Reader:
         if base is None or base.scores is None:
             raise ValueError("trees without the model that they stand on")
         arrays = read_arrays(folder / ARRAYS)[1]
+        if len(arrays["baseline"]) != (len(self.target.classes) if len(self.target.classes) > 2 else 1):
+            raise ValueError("trees of another target")
         return BoostedFit(Trees.from_arrays(arrays, self.node_count, self.inputs), base.scores)
 
     def _own(self, folder: Path, base: RunFit | None) -> OwnFit:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from kinfolk.objective.losses import Kinked, Logistic, Loss, Poisson, Quantile, Squared
-from kinfolk.tables.target import Target
+from kinfolk.tables.target import LEAST_MEAN, Target
 from kinfolk.typing import Floats, Ints
 
 Link = Literal["own", "softmax"]
@@ -41,7 +41,7 @@ def labels(target: Target, y: Floats) -> Floats:
 def predictions(target: Target, scores: Floats) -> Floats:
     """From linear scores (outputs, rows) to what is predicted: numbers, means of counts, or probabilities."""
     if target.kind == "count":
-        return np.asarray(np.exp(np.minimum(scores[0], LARGEST)))
+        return np.asarray(np.maximum(np.exp(np.minimum(scores[0], LARGEST)), LEAST_MEAN))
     if target.kind != "classes":
         return np.asarray(scores[0])
     p = expit(scores)

@@ -74,7 +74,7 @@ class RandomSlopes(Member):
 
     def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[LinearFit]:
         """Fits for each pair, every one started from that before."""
-        problems = bound(sample)
+        problems = output_losses(sample)
         kept: list[tuple[Floats, Floats] | None] = [None] * len(problems)
         first = [gathered(losses, np.zeros((losses.node_count, losses.width))) for losses in problems]
         slopes = problems[0].width - 1
@@ -87,7 +87,7 @@ class RandomSlopes(Member):
             yield LinearFit(LinearScores(w, sample.target))
 
 
-def bound(sample: Sample) -> list[LinearLosses]:
+def output_losses(sample: Sample) -> list[LinearLosses]:
     """The local losses of every output."""
     loss, data = loss_of(sample.target), sample.network.data
     X = np.hstack([data.X, np.ones((len(data.y), 1))])

@@ -116,12 +116,14 @@ class Trees:
     def _check(self, node_count: int, column_count: int) -> None:
         """Children come after their parents within the tree, so that every walk ends; columns and sets are there."""
         size, trees = len(self.value), len(self.outputs)
+        steps = np.diff(self.starts)
+        if len(steps) != trees or self.starts[0] != 0 or self.starts[-1] != size or (steps <= 0).any():
+            raise ValueError("trees without nodes")
         tree = np.repeat(np.arange(trees), np.diff(self.starts))
         place = np.arange(size) - self.starts[tree]
         inner, most = self.left >= 0, np.diff(self.starts)[tree]
         sound = (
-            self.starts[0] == 0 and self.starts[-1] == size and (np.diff(self.starts) > 0).all()
-            and len(self.starts) == trees + 1 and self.codes.shape == (node_count,) and self.baseline.ndim == 1
+            self.codes.shape == (node_count,) and self.baseline.ndim == 1
             and all(len(getattr(self, name)) == size for name in COLUMNS) and self.bitsets.shape[1:] == (WORDS,)
             and all(((side > place) & (side < most))[inner].all() for side in (self.left, self.right))
             and ((self.feature >= 0) & (self.feature < column_count)).all()
