@@ -225,7 +225,7 @@ def test_an_independent_intercept_is_found_again():
 @pytest.mark.parametrize("kind", KINDS)
 def test_staged_predictions_are_those_of_separate_fits(kind):
     sample = sample_of(kind, nodes=8, sizes=60)
-    values = [(4.0, 2.0), (4.0, 30.0), (15.0, 5.0), (15.0, 20.0)]
+    values = [(4.0, 2.0, 1.0), (4.0, 30.0, 1.0), (15.0, 5.0, 1.0), (15.0, 20.0, 1.0)]
     rows = sample.rows
     asked = Rows(rows.X[::3], rows.y[::3], (rows.owner[::3] + 1) % 8, None)  # node 1 was never seen
     staged = list(Boosted().predictions(sample, values, asked))
@@ -265,7 +265,7 @@ def test_boosting_has_a_probability_for_a_class_without_rows(present):
     target = Target(classes=("a", "b", "c"))
     rows = sample.rows._replace(y=np.array(present, dtype=float)[(sample.rows.X[:, 0] > 0).astype(int) % len(present)])
     base = LinearScores(np.zeros((3, 1, 3)), target)
-    fitted = one_fit(Boosted(), dataclasses.replace(sample, rows=rows, target=target, base=base), (4.0, 60.0))
+    fitted = one_fit(Boosted(), dataclasses.replace(sample, rows=rows, target=target, base=base), (4.0, 60.0, 1.0))
     chance = fitted.predict(rows)
     assert chance.shape == (len(rows.y), 3)
     np.testing.assert_allclose(chance.sum(axis=1), 1.0)
@@ -283,7 +283,7 @@ def test_trees_know_nodes_as_categories():
     network = Network(kinfolk.graphs.chain(9), Data.from_rows(X, y, owner, 9))
     base = LinearScores(np.zeros((1, 1, 2)), Target())
     sample = Sample(Rows(X, y, owner, None), network, None, None, False, Target(), 0, base)
-    fitted = one_fit(Boosted(), sample, (4.0, 200.0))
+    fitted = one_fit(Boosted(), sample, (4.0, 200.0, 1.0))
     asked = Rows(np.zeros((9, 1)), np.zeros(9), np.arange(9), None)
     np.testing.assert_allclose(fitted.predict(asked)[1:], level[1:], atol=1e-3)
     assert np.isfinite(fitted.predict(asked)).all()
@@ -668,7 +668,7 @@ def test_an_estimator_of_ones_own(tmp_path):
     run = learn(
         table, node="node", target="y", folds=2, progress=False, members=["pooled", "slopes", KNeighborsRegressor(3)]
     )
-    assert set(run.weights.index) == {"pooled", "slopes", "tailored", "KNeighborsRegressor"}
+    assert set(run.weights.index) == {"pooled", "slopes", "KNeighborsRegressor"}
     prepared = prepare(table, dataclasses.replace(run.settings, members=()))
     train, test = prepared.training, prepared.test
     direct = KNeighborsRegressor(3).fit(np.column_stack([train.X, train.place, train.owner]), train.y)

@@ -9,7 +9,7 @@ from kinfolk.kernels.edges import REORDERED
 from kinfolk.typing import Floats, Ints
 
 
-@njit(cache=True, fastmath=REORDERED)
+@njit(cache=True)
 def predict_rows(X: Floats, starts: Ints, w: Floats) -> Floats:
     """x_r'w_i for every row r of every node i."""
     z = np.empty(len(X))

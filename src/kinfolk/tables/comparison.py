@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from kinfolk.checks import LearningError
 from kinfolk.engine.fit import Tolerance, fit
 from kinfolk.engine.run import Run
 from kinfolk.network.graph import Graph
@@ -212,9 +213,12 @@ def _compared(prepared: Prepared, journal: Journal, bar: Bar) -> Comparison:
         entries["control"], test["control"] = control
     for rival in (*CHEAP, *(OTHERS if prepared.settings.rivals else ())):
         why = rival.applies(prepared.training, prepared.target)
-        if why is None:
-            entries[rival.name], test[rival.name] = _rival(rival, prepared, bar)
-        elif prepared.settings.rivals:
+        try:
+            if why is None:
+                entries[rival.name], test[rival.name] = _rival(rival, prepared, bar)
+        except LearningError as error:
+            why = str(error)
+        if why is not None and prepared.settings.rivals:
             left_out[rival.name] = why
     return Comparison(entries, test, unseen, first.predicted, path_runs, left_out)
 
