@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 
 from kinfolk.checks import InputError
 from kinfolk.tables import learn, load
-from kinfolk.tables.blend import blend_weights
+from kinfolk.tables.blend import blend_weights, prior_weights
 from kinfolk.tables.splits import Folding
 from kinfolk.tables.target import Target
 
@@ -44,7 +44,7 @@ def test_weights_are_those_of_cvxpy():
     folding = Folding("rows", [(everything, everything)])
     found = blend_weights(predicted, y, np.zeros(200, dtype=np.int64), Target(), folding)
     errors = np.stack([each - y for each in predicted.values()])
-    prior, pull = np.array([1, 1, 1, 3]) / 6, 3 / 200
+    prior, pull = prior_weights(list(predicted), 200), 3 / 200
     best = (errors**2).mean(axis=1).min()
     w = cvxpy.Variable(4, nonneg=True)
     scaled = errors / np.sqrt(200 * best)

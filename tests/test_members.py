@@ -328,7 +328,7 @@ NAMES = ["pooled", "slopes", "tailored", "boosted"]
 def test_weights_minimise_their_objective(kind, rows):
     rng = np.random.default_rng(rows)
     target, y, predicted = predictions_of(kind, rng, rows)
-    folding, prior = split(rows), prior_weights(NAMES)
+    folding, prior = split(rows), prior_weights(NAMES, rows)
     found = blend_weights(dict(zip(NAMES, predicted, strict=True)), y, np.arange(rows), target, folding)
     best = min(target.loss(each, y).mean() for each in predicted)
     w = cvxpy.Variable(4, nonneg=True)
@@ -397,9 +397,9 @@ def test_evidence_is_counted_in_what_is_held_out():
 
 
 def test_half_is_expected_of_boosting():
-    assert prior_weights(["pooled", "slopes"]).tolist() == [0.5, 0.5]
-    assert prior_weights(["boosted"]).tolist() == [1.0]
-    assert prior_weights(["boosted", "pooled", "mine"]).tolist() == [0.5, 0.25, 0.25]
+    assert prior_weights(["pooled", "slopes"], 10).tolist() == [0.5, 0.5]
+    assert prior_weights(["boosted"], 10).tolist() == [1.0]
+    assert prior_weights(["boosted", "pooled", "mine"], 60).tolist() == [0.25, 0.375, 0.375]
 
 
 # ---------------------------------------------------------------------- what members declare, and the control

@@ -2,8 +2,8 @@
 
     min_w  mean_r v_r ℓ(Σ_k w_k p_rk, y_r) + κ m_0 Σ_k (w_k − π_k)² / (m π_k),    w ≥ 0, Σ w = 1
 
-ℓ is the target's own loss, m_0 the smallest error of the m members, π has half for boosting and half for all others,
-and κ = min(1, 3 / n) for n predicted rows (times, or nodes, where these are held out): few are little evidence.
+ℓ is the target's own loss, m_0 the smallest error of the m members, π has ½ n / (n + 60) for
+boosting and shares the rest out, and κ = min(1, 3 / n) for n predicted rows (times, or nodes, where these are held out).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from kinfolk.typing import Bools, Floats, Ints
 
 DECAY = 0.6  # of the weight of rows, fold by fold back in time
 CERTAIN = 3.0  # κ = this / n
+TRUSTED = 60  # n at which trees have half of their share: they go astray first where little was predicted
 TREES = "boosted"
 NEGLIGIBLE = 1e-4  # a weight
 MOST_ENUMERATED = 10  # members whose sets are all tried
@@ -59,8 +60,8 @@ def blend_weights(
     seen: Bools = np.all([np.isfinite(each.reshape(len(y), -1)).all(axis=1) for each in predicted.values()], axis=0)
     stacked = np.stack([each[seen] for each in predicted.values()])  # (members, rows, ...)
     importance = row_weights(folding)[seen]
-    prior = prior_weights(names)
-    pull = min(1.0, CERTAIN / max(evidence(folding, owner, seen), 1))
+    count = max(evidence(folding, owner, seen), 1)
+    prior, pull = prior_weights(names, count), min(1.0, CERTAIN / count)
 
     solve = _exactly if target.kind in ("number", "classes") else _nearly
     found = solve(stacked, y[seen], importance, target, prior, pull)
@@ -124,16 +125,17 @@ def _products(stacked: Floats, y: Floats, importance: Floats, target: Target) ->
     return np.asarray(np.einsum("arc,r,brc->ab", errors, importance, errors, optimize=True))
 
 
-def prior_weights(names: Sequence[str]) -> Floats:
-    """Half for boosting, half shared by all others; even without it.
+def prior_weights(names: Sequence[str], count: int) -> Floats:
+    """Up to half for boosting, the more the more was predicted; the rest is shared by all others; even without it.
 
-    >>> prior_weights(["pooled", "tailored", "boosted"]).tolist()
-    [0.25, 0.25, 0.5]
+    >>> prior_weights(["pooled", "tailored", "boosted"], 60).tolist()
+    [0.375, 0.375, 0.25]
     """
     trees = np.array([name == TREES for name in names])
     if not trees.any() or trees.all():
         return np.full(len(names), 1 / len(names))
-    return np.where(trees, 0.5, 0.5 / (~trees).sum())
+    share = 0.5 * count / (count + TRUSTED)
+    return np.where(trees, share, (1 - share) / (~trees).sum())
 
 
 def row_weights(folding: Folding) -> Floats:
