@@ -2,8 +2,8 @@
 
     min_w  mean_r v_r ℓ(Σ_k w_k p_rk, y_r) + κ m_0 Σ_k (w_k − π_k)² / (m π_k),    w ≥ 0, Σ w = 1
 
-ℓ is the target's own loss, m_0 the smallest error of the m members, π has ½ n / (n + 60) for
-boosting and shares the rest out, and κ = min(1, 3 / n) for n predicted rows (times, or nodes, where these are held out).
+ℓ is the target's own loss, m_0 the smallest error of the m members. n rows were predicted (times, or nodes, where these
+are held out): π has ½ n / (n + 60) for boosting and shares the rest out, and κ = min(1, 3 / n).
 """
 
 from __future__ import annotations
