@@ -16,6 +16,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,6 @@ import kinfolk
 from kinfolk.checks import LearningError
 from kinfolk.datasets import TABLES, NamedTable, named_table
 from kinfolk.report.words import graph_origin
-from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.learning import learn_prepared
 from kinfolk.tables.prepared import Prepared, prepare
 from kinfolk.tables.rivals import CHEAP, OTHERS
@@ -89,20 +89,12 @@ def prepared_splits(known: NamedTable, count: int) -> Iterator[Prepared]:
 
 def errors_and_seconds(prepared: Prepared) -> tuple[pandas.Series, pandas.Series]:
     """The error of the blend and of every rival that can be used, and how long each took."""
-    training, test, target, count = prepared.training, prepared.test, prepared.target, len(prepared.names)
     began = time.perf_counter()
-    losses = {"final": learn_prepared(prepared, progress=False).errors.rows["final"]}
-    seconds = {"final": time.perf_counter() - began}
-    for rival in RIVALS:
-        began = time.perf_counter()
-        try:
-            if rival.applies(training, target) is None:
-                losses[rival.name] = target.loss(rival.predict(training, test, target, count), test.y)
-                seconds[rival.name] = time.perf_counter() - began
-        except LearningError as error:
-            print(f"{rival.name}: {error}", file=sys.stderr)
-    by_node = HeldOutErrors(losses, test.owner, target).by_node(count)
-    return target.shown(by_node.mean()), pandas.Series(seconds)
+    run = learn_prepared(replace(prepared, settings=replace(prepared.settings, rivals=True)), progress=False)
+    total = time.perf_counter() - began
+    rivals = {name: entry.seconds for name, entry in run.entries.items() if entry.part == "rival"}
+    seconds = pandas.Series({"final": total - sum(rivals.values()), **rivals})
+    return run.leaderboard["error"][list(seconds.index)], seconds
 
 
 def rivals_line(name: str, found: pandas.DataFrame) -> list[str]:
