@@ -23,7 +23,6 @@ import numpy as np
 import pandas
 
 import kinfolk
-from kinfolk.checks import LearningError
 from kinfolk.datasets import TABLES, NamedTable, named_table
 from kinfolk.report.words import graph_origin
 from kinfolk.tables.learning import learn_prepared

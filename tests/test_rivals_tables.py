@@ -16,6 +16,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from kinfolk import InputError
 from kinfolk.checks import LearningError
 from kinfolk.datasets import NamedTable, named_table
+from kinfolk.tables import comparison
+from kinfolk.tables.learning import learn_prepared
 from kinfolk.tables.prepared import prepare
 from kinfolk.tables.rivals import CHEAP, OTHERS, linear, mixed, places, rival, trees
 from kinfolk.tables.rows import Rows
@@ -393,15 +395,16 @@ def _fails(training, asked, target, node_count):
     raise LearningError("it failed")
 
 
-def test_errors_of_rivals_are_means_over_nodes(real_data, monkeypatch, capsys):
+def test_errors_of_rivals_are_means_over_nodes(real_data, monkeypatch):
     prepared = next(real_data.prepared_splits(small_table(), 1))
     errors, seconds = real_data.errors_and_seconds(prepared)
     assert set(errors.index) == set(seconds.index) == {"final", *ALL} - {"gwr", "gaussian process"}
     assert real_data.reasons(prepared).startswith("gaussian process: the rows have no coordinates; gwr:")
     failing = replace(ALL["ridge"], predict=_fails)
-    monkeypatch.setattr(real_data, "RIVALS", (failing, ALL["dummies"]))
-    assert set(real_data.errors_and_seconds(prepared)[0].index) == {"final", "dummies"}
-    assert "ridge: it failed" in capsys.readouterr().err
+    monkeypatch.setattr(comparison, "OTHERS", (failing,))
+    assert set(real_data.errors_and_seconds(prepared)[0].index) == {"final", "boosting", "dummies"}
+    chosen = replace(prepared, settings=replace(prepared.settings, rivals=True))
+    assert any("'ridge' takes no part" in note and "it failed" in note for note in learn_prepared(chosen).notes)
     test, target = prepared.test, prepared.target
     loss = target.loss(ALL["dummies"].predict(prepared.training, test, target, 6), test.y)
     by_node = pandas.Series(loss).groupby(test.owner).mean()

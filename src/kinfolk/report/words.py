@@ -76,7 +76,7 @@ NOTES = {
     "rare class": "Of class {labels} fewer than {rows} rows are tested: how well it is predicted is hardly known.",
     "different scales": "The target varies more than ten times as much in some nodes as in others: mean errors are "
     "those of the former. Its logarithm, or a share of each node's mean, may be the better target.",
-    "member left out": "The member {member} takes no part in the blend: {why}.",
+    "member left out": "{member} takes no part: {why}.",
     "no trend": "Column {column} has no trend that helps to predict later rows: only its seasons are used, if any.",
     "alone is impossible": "Alone is impossible: no tested node has training rows.",
     "nodes without training rows": "{count} tested nodes have no training rows: alone they get the model of all.",
