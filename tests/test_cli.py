@@ -153,7 +153,7 @@ def test_a_member_of_ones_own(folder, tmp_path, monkeypatch):
     )
     assert fitted.exit_code == 0, fitted.output
     rows = {row["name"]: row for row in json.loads(fitted.stdout)["leaderboard"]}
-    assert {name for name, row in rows.items() if row["part"] == "member"} == {"pooled", "slopes", "tailored", "Near"}
+    assert {name for name, row in rows.items() if row["part"] == "member"} == {"pooled", "slopes", "Near"}
     assert rows["Near"]["needs"] == "rows of all"
     del sys.modules["kin"]
     for words in (["predict", "run", folder / "shops.csv"], ["report", "run"], ["fit", "run/run.toml", "--out", "b"]):

@@ -57,10 +57,10 @@ def worst_violation(problem: Instance, w, u) -> float:
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_a_polished_answer_is_the_one_of_cvxpy(loss, coupling):
     network = network_for(loss)
-    algorithm = GTVMin(loss, coupling, lam=0.3)
+    algorithm = GTVMin(loss, coupling, lam=0.2)
     run = fit(network, algorithm, stop=Tolerance(1e-8))
     assert "polished from" in run.stopped
-    assert run.rounds < fit(network, Unpolished(loss, coupling, lam=0.3), stop=Tolerance(1e-8), rounds=20_000).rounds
+    assert run.rounds < fit(network, Unpolished(loss, coupling, lam=0.2), stop=Tolerance(1e-8), rounds=20_000).rounds
     best = smallest_objective(network, algorithm)
     assert abs(run.certificate.objective - best) <= 1e-6 * best
     assert run.certificate.relative <= 1e-6
