@@ -47,7 +47,7 @@ from kinfolk.network.data import Data
 from kinfolk.objective.losses import SquaredDistance
 from kinfolk.testing import difficult_network
 
-SEED = 100  # not used for tuning
+SEED = 100  # used for tuning on the counties and on spatial networks, not on the others
 MOST_ROUNDS = 20_000
 PUBLISHED_ROUNDS = 10_000
 NEAR, NEARER = 1e-4, 1e-6  # relative distances from the best objective at which rivals are compared

@@ -1,5 +1,6 @@
 """The command line, as a user types it."""
 
+import io
 import json
 import os
 import re
@@ -39,8 +40,10 @@ def folder(tmp_path_factory):
 def test_fit_prints_a_leaderboard_a_judgement_and_the_page(folder):
     output = (folder / "output.txt").read_text()
     for words in (
-        "final: best validated",
-        "tailored: GTVMin",
+        "the blend of all members",
+        "tailored models on the graph",
+        "random intercepts and slopes",
+        "rival: boosting",
         "every node alone",
         "one model for all",
         "control",
@@ -58,7 +61,7 @@ def test_show_prints_the_same_and_json_for_programs(folder):
     assert shown.output.split("The page")[0].strip() in (folder / "output.txt").read_text()
     found = json.loads(invoke("show", folder / "run", "--json").stdout)
     assert found["judgement"]["verdict"] in ("helps", "no clear difference", "does not help")
-    assert found["leaderboard"][0]["role"] == "final"
+    assert found["leaderboard"][0]["name"] == "final"
 
 
 def test_a_run_repeats_itself_from_its_toml(folder, tmp_path):
@@ -74,6 +77,15 @@ def test_predict(folder, tmp_path):
     assert result.exit_code == 0
     assert result.output.splitlines()[0] == "shop,predicted sales"
     assert len(result.output.splitlines()) == 97
+    bands = invoke("predict", folder / "run", folder / "shops.csv", "--interval", 0.9)
+    assert bands.output.splitlines()[0] == "shop,predicted sales,low,high"
+    table = pandas.read_csv(io.StringIO(bands.output))
+    assert (table["low"] < table["predicted sales"]).all()
+    assert (table["predicted sales"] < table["high"]).all()
+    assert "between 0 and 1" in invoke("predict", folder / "run", folder / "shops.csv", "--interval", 90).stderr
+    one = invoke("predict", folder / "run", folder / "shops.csv", "--role", "slopes")
+    assert one.exit_code == 0
+    assert one.output != result.output
     for name in ("p.csv", "p.parquet", "p.csv.gz"):
         assert invoke("predict", folder / "run", folder / "shops.csv", "--out", tmp_path / name).exit_code == 0
         assert (tmp_path / name).is_file()
@@ -127,7 +139,88 @@ def test_a_model_and_a_method_of_ones_own(folder, tmp_path):
     assert f"--trust {tmp_path}/mine.py" in refused.stderr
     trusted = invoke("predict", tmp_path / "a", folder / "shops.csv", "--trust", tmp_path / "mine.py")
     assert trusted.exit_code == 0, trusted.output
-    assert "mine.py:method" in json.loads(method.stdout)["leaderboard"][1]["method"]
+    rows = {row["name"]: row for row in json.loads(method.stdout)["leaderboard"]}
+    assert rows["tailored"]["method"] == f"{tmp_path}/mine.py:method"
+
+
+def test_a_member_of_ones_own(folder, tmp_path, monkeypatch):
+    """A file is named by its place, kept with the run, and run only for those who trust it."""
+    (tmp_path / "kin.py").write_text("from sklearn.neighbors import KNeighborsRegressor\n"
+                                     "class Near(KNeighborsRegressor):\n    pass\n")  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    fitted = invoke(
+        "fit", folder / "shops.csv", *FIT, "--members", "pooled,slopes,kin.py:Near", "--out", "run", "--json"
+    )
+    assert fitted.exit_code == 0, fitted.output
+    rows = {row["name"]: row for row in json.loads(fitted.stdout)["leaderboard"]}
+    assert {name for name, row in rows.items() if row["part"] == "member"} == {"pooled", "slopes", "Near"}
+    assert rows["Near"]["needs"] == "rows of all"
+    del sys.modules["kin"]
+    for words in (["predict", "run", folder / "shops.csv"], ["report", "run"], ["fit", "run/run.toml", "--out", "b"]):
+        refused = invoke(*words)
+        assert refused.exit_code == 1
+        assert f"--trust {tmp_path}/kin.py" in refused.stderr
+        assert "kin" not in sys.modules
+    assert invoke("show", "run").exit_code == 0
+    assert "kin" not in sys.modules
+    assert invoke("predict", "run", folder / "shops.csv", "--trust", "kin.py").exit_code == 0
+    again = invoke("fit", "run/run.toml", "--trust", "kin.py", "--out", "again", "--json")
+    assert again.exit_code == 0, again.output
+    strip = [{**row, "seconds": 0} for row in json.loads(again.stdout)["leaderboard"]]
+    assert strip == [{**row, "seconds": 0} for row in rows.values()]
+    del sys.modules["kin"]
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ("pooled,magic", "'magic'"),
+        ("pooled,kin.py:pooled", "names of their own, got 'pooled'"),
+        ("pooled,kin.py:Near,kin.py:Near", "names of their own, got 'Near'"),
+        ("pooled,kin.py:boosting", "names of their own, got 'boosting'"),
+        ("pooled,kin.py:Nothing", "found none"),
+        ("pooled,kin.py:LogisticRegression", "Expected a regressor as a member"),
+        ("pooled,kin.py:number", "fit and predict"),
+    ],
+)
+def test_members_that_cannot_be(members, words, folder, tmp_path, monkeypatch):
+    (tmp_path / "kin.py").write_text(
+        "from sklearn.linear_model import LogisticRegression, Ridge as Near\npooled = boosting = Near\nnumber = 1\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    result = invoke("fit", folder / "shops.csv", *FIT, "--members", members, "--out", "run")
+    sys.modules.pop("kin", None)
+    assert result.exit_code == 1, result.output
+    assert words in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["kin.py"] or not (tmp_path / "run").exists()
+
+
+def test_an_interrupted_run_with_a_member_from_another_file_starts_anew(folder, tmp_path, monkeypatch):
+    """What was kept of a member belongs to the text of its file."""
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kinfolk.cli.jobs.learn_prepared", stopped)
+    words = [
+        "fit",
+        folder / "shops.csv",
+        *FIT,
+        "--members",
+        f"pooled,{tmp_path}/kin.py:Near",
+        "--out",
+        tmp_path / "run",
+    ]
+    (tmp_path / "kin.py").write_text("from sklearn.linear_model import Ridge as Near\n")
+    assert invoke(*words).exit_code == 130
+    (unfinished(tmp_path / "run") / "journal").mkdir()
+    assert "Resuming from" in invoke(*words).output
+    (tmp_path / "kin.py").write_text("from sklearn.linear_model import Lasso as Near\n")
+    refused = invoke(*words)
+    sys.modules.pop("kin", None)
+    assert refused.exit_code == 1
+    assert "other settings" in refused.stderr
 
 
 def test_other_edges_make_another_run(tmp_path, monkeypatch):
@@ -170,12 +263,15 @@ def bad(table, **options):
 BAD = {
     "missing column": (bad(shops(3), target="profit"), "Expected a column 'profit'"),
     "one node only": (bad(shops(3).assign(shop="a")), "Expected at least two nodes"),
-    "all-missing feature": (bad(shops(3).assign(price=np.nan)), "all are missing"),
+    "no feature": (bad(shops(3).assign(price=np.nan), features="price"), "Expected a feature"),
     "constant target": (bad(shops(3).assign(sales=1.0)), "target that varies"),
     "no node in some rows": (bad(shops(3).assign(shop=lambda t: t["shop"].where(t["price"] > 0))), "in every row"),
-    "same coordinates": (bad(shops(3).assign(lat=60.0, lon=25.0)), "place of its own"),
-    "a node that moves": (bad(shops(3).assign(lat=range(24), lon=25.0), coords="lat,lon"), "one place for every node"),
-    "not on the globe": (bad(shops(3).assign(lat=lambda t: 90.0 * t["shop"].str[-1].astype(int), lon=0.0)), "latitude"),
+    "no coordinates": (bad(shops(3), graph="coordinates"), "found none called lat and lon"),
+    "a node without a place": (
+        bad(shops(3).assign(lat=lambda t: t["price"].where(t["shop"] != "shop 3"), lon=25.0), coords="lat,lon"),
+        "such as 'shop 3'",
+    ),
+    "not on the globe": (bad(shops(3).assign(lat=range(90, 114), lon=0.0), coords="lat,lon"), "latitude"),
     "text in a number column": (bad(shops(3).assign(price=["dear"] + ["1.5"] * 23)), "'price', got 'dear'"),
     "text in the target": (bad(shops(3).assign(sales=["dear"] + ["1.5"] * 23), task="regression"), "column 'sales'"),
     "no such model": (bad(shops(3), model="oracle"), "'oracle'"),
@@ -311,7 +407,15 @@ def test_data_that_do_not_come_along_need_a_folder(tmp_path, monkeypatch):
 
 
 def test_every_named_table_is_as_its_source_says(shared_data):
-    expected = {"stations": 194, "hospitals": 4, "schools": 139, "sensors": 207, "homes": 17}
+    expected = {
+        "stations": 194,
+        "hospitals": 4,
+        "schools": 139,
+        "sensors": 207,
+        "homes": 17,
+        "wind": 12,
+        "wind-recent": 12,
+    }
     for name, count in expected.items():
         known = named_table(name, shared_data)
         assert known.frame[known.options["node"]].nunique() == count
@@ -322,7 +426,9 @@ def test_the_demo_is_what_the_readme_promises(tmp_path):
     result = invoke("demo", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     found = json.loads((tmp_path / "counties" / "metrics.json").read_text())
-    error = {row["role"]: row["error"] for row in found["leaderboard"]}
+    error = {row["name"]: row["error"] for row in found["leaderboard"]}
+    assert error["final"] < 0.8 * error["pooled"]
+    assert error["final"] < error["boosting"]
     assert error["tailored"] < 0.8 * error["pooled"]
     assert error["control"] > 0.95 * error["pooled"]
     assert "alone" not in error

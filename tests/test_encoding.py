@@ -46,7 +46,7 @@ def seconds(column):
     return (column - pandas.Timestamp(0)).dt.total_seconds().to_numpy()
 
 
-def calendar(train, trend):
+def calendar(train):
     """Days since the mean, and points on the circles of a year of days: weekday and season."""
     middle = np.nanmean(seconds(train.iloc[:, 0]))
 
@@ -55,21 +55,21 @@ def calendar(train, trend):
         times = np.where(np.isnan(times), middle, times)
         angles = [2 * np.pi * times / PERIODS[circle] for circle in ("weekday", "season")]
         parts = [f(angle) for angle in angles for f in (np.sin, np.cos)]
-        return np.stack([(times - middle) / DAY, *parts] if trend else parts, axis=1)
+        return np.stack([(times - middle) / DAY, *parts], axis=1)
 
     return FunctionTransformer(turn)
 
 
 def oracle(train):
-    filled = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
+    filled = make_pipeline(SimpleImputer(strategy="mean", add_indicator=True), StandardScaler())
     one_of = OneHotEncoder(
         drop="if_binary", max_categories=20, handle_unknown="infrequent_if_exist", sparse_output=False
     )
     return ColumnTransformer([
         ("numbers", filled, list(COLUMNS.numbers)),
         ("categories", one_of, list(COLUMNS.categories)),
-        ("dates", make_pipeline(calendar(train[["day"]], True), StandardScaler()), ["day"]),
-        ("time", calendar(train[["end"]], False), ["end"]),
+        ("dates", make_pipeline(calendar(train[["day"]]), StandardScaler()), ["day"]),
+        ("time", make_pipeline(calendar(train[["end"]]), StandardScaler()), ["end"]),
     ], verbose_feature_names_out=False).fit(train)  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def test_parts_that_do_not_fit_together():
     with pytest.raises(ValueError, match="does not fit"):
         Encoder.of(noted, {**arrays, "centre": arrays["centre"] * np.nan})
     with pytest.raises(KeyError):
-        Encoder.of({**noted, "dates": [["day", 0.0, ["century"], True]]}, arrays)
+        Encoder.of({**noted, "dates": [["day", 0.0, ["century"]]]}, arrays)
 
 
 def test_infinity_is_refused():

@@ -1,5 +1,6 @@
 """The page in a real browser, and the figures."""
 
+import dataclasses
 import json
 import shutil
 
@@ -120,7 +121,8 @@ def test_it_opens_and_shows_every_part(visit, page_file, run):
     assert page.title() == "sales for each shop · kinfolk"
     headings = page.locator("h2").all_text_contents()
     assert headings == [
-        "The network", "Convergence", "Node by node", "Groups of kin", "What was exchanged", "How to repeat it",
+        "The blend", "The network", "Convergence", "Node by node", "Groups of kin", "What was exchanged",
+        "How to repeat it",
     ]  # fmt: skip
     for name in ("path", "convergence", "gain", "exchange"):
         assert page.locator(f"#figure-{name} .plot-container").count() == 1
@@ -130,6 +132,49 @@ def test_it_opens_and_shows_every_part(visit, page_file, run):
     )
     assert lines == 3 * run.graph.edge_count
     assert run.made.fingerprint in page.locator("#repeat").inner_text()
+
+
+def test_the_members_add_up_to_the_blend(visit, page_file, run):
+    page = visit(page_file)
+    weights = run.weights[run.weights > 0]
+    shown = [text.strip() for text in page.locator("#blend .bars b").all_text_contents()]
+    assert sorted(shown) == sorted(words.share_of_one(weight) for weight in run.weights)
+    assert page.locator("#row option").count() == min(len(run.predictions), 100)
+    step = max(len(run.predictions) // 100, 1)
+    for k in (0, 5):
+        page.select_option("#row", str(k))
+        lines = [line.split("\t") for line in page.locator("#parts tbody tr").all_inner_texts()]
+        assert len(lines) == len(weights) + 1
+        row = run.predictions.iloc[k * step]
+        for line, name in zip(lines, weights.index, strict=False):
+            assert line[0].strip() == words.title(name)
+            assert plain(line[1]) == pytest.approx(row[name], rel=1e-3, abs=1e-3)
+        assert plain(lines[-1][1]) == pytest.approx(row["final"], rel=1e-3, abs=1e-3)
+        assert plain(lines[-1][3].removeprefix("truth ")) == pytest.approx(row["target"], rel=1e-3, abs=1e-3)
+
+
+def plain(text):
+    return float(text.strip().replace("−", "-").replace(",", ""))
+
+
+@pytest.mark.parametrize("model", ["ridge", "tree"])
+@pytest.mark.parametrize("count", [0, 2, 3])
+def test_the_page_of_every_kind_of_target_and_model(visit, tmp_path, count, model):
+    """Classes have probabilities and no row to choose; other models have no coefficients; all open without an error."""
+    table = shops(list("abcdef"), **places(6))
+    if count:
+        cut = pandas.qcut(table["sales"], count, labels=False).to_numpy()
+        table["sales"] = np.array(["little", "some", "much"])[cut]
+    made = learn(table, node="shop", target="sales", model=model, lam=0.3, folds=2, progress=False)
+    page = visit(made.report(tmp_path / "page.html"))
+    assert ("Probabilities" in page.locator("h2").all_text_contents()) == bool(count)
+    assert page.locator("#row").count() == (0 if count else 1)
+    assert page.locator("#figure-calibration .plot-container").count() == (1 if count else 0)
+    assert page.locator("#blend .bars > div").count() == len(made.weights)
+    if count:
+        shown = page.locator("#classes tbody tr").all_inner_texts()
+        counted = made.predictions["target"].value_counts()
+        assert {line.split("\t")[0]: int(line.split("\t")[1]) for line in shown} == counted.to_dict()
 
 
 def test_the_slider_shows_groups_forming(visit, page_file, run):
@@ -203,7 +248,7 @@ def test_sorting_sorts(visit, page_file, run):
     gain = run.nodes["gain"].sort_values(ascending=False)
     assert first_column(page) == list(gain.index[:20])
     page.click("#table th button >> text=training rows")
-    rows = [int(text) for text in page.locator("#table tbody tr td:nth-child(8)").all_text_contents()]
+    rows = [int(text) for text in page.locator("#table tbody tr td:nth-child(9)").all_text_contents()]
     assert rows == sorted(run.nodes["train_rows"], reverse=True)[:20]
     page.click("#table th button >> text=shop")
     assert first_column(page) == [f"shop {k}" for k in range(20)]
@@ -378,6 +423,10 @@ def test_maps_and_layouts():
 
 
 def test_the_command_repeats_the_run(run, counties, hostile):
+    asked = run.settings.of({**run.settings.to_toml(), "rivals": True, "members": ["pooled", "given: Ridge"]})
+    told = dataclasses.replace(run.facts, settings=asked)
+    assert words.command(told).endswith("--members 'pooled,given: Ridge' --rivals --out RUN")
+    assert "members=['pooled', Ridge(...)], rivals=True" in words.python_lines(told)
     assert words.command(run) == "kinfolk fit TABLE.csv --node shop --target sales --out RUN"
     assert words.command(counties).endswith("--edges EDGES.csv --out RUN")
     assert "--lam 1.0 --method" not in words.command(run)

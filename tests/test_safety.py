@@ -243,7 +243,7 @@ def test_the_exploits_are_real(name, tmp_path):
 def test_nothing_in_a_folder_is_run(name, kind, saved, folder, tmp_path):
     marker = tmp_path / "marker"
     gadget = (EXPLOITS | OTHERS)[name](marker)
-    spoil(folder / "models" / kind / "models.skops", gadget, marker)
+    spoil(folder / "models" / kind / "0" / "models.skops", gadget, marker)
     with pytest.raises(InputError, match=r"^Expected "):
         load(folder)
     said = refused("predict", folder, saved / "shops.csv")
@@ -253,6 +253,36 @@ def test_nothing_in_a_folder_is_run(name, kind, saved, folder, tmp_path):
     assert not marker.exists()
     if name in EXPLOITS and name != "a key that is called":
         assert "may run code" in said
+
+
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory):
+    """A run of linear models, with an estimator of the user's own among the members."""
+    options = {"node": "shop", "target": "sales", "features": ["price"], "lam": 1.0, "folds": 2}
+    run = learn(TABLE, progress=False, members=["pooled", "slopes", LinearRegression()], **options)
+    return run.save(tmp_path_factory.mktemp("linear") / "run")
+
+
+@pytest.mark.parametrize("name", EXPLOITS | OTHERS)
+def test_nothing_in_a_member_is_run(name, linear, tmp_path):
+    marker, folder = tmp_path / "marker", tmp_path / "run"
+    shutil.copytree(linear, folder)
+    content = packed((EXPLOITS | OTHERS)[name](marker), marker)
+    (folder / "models" / "LinearRegression" / "estimator.skops").write_bytes(content)
+    with pytest.raises(InputError, match=r"^Expected "):
+        load(folder)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("name", ["../tailored", "/etc", "", "..", "a/b"])
+def test_a_member_is_read_from_its_own_folder(name, linear, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(linear, folder)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["entries"][name] = metrics["entries"].pop("slopes")
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    with pytest.raises(InputError, match="is missing or damaged"):
+        load(folder)
 
 
 def test_the_folder_itself_still_predicts(saved):
@@ -283,7 +313,7 @@ def test_trust_is_for_classes_only(saved, folder, tmp_path):
             load_estimators(packed(gadget, marker), "a model", [name])
         with pytest.raises(InputError, match="may run code"):
             load_estimators(packed(call(name, touch(marker)), marker), "a model", [name])
-    spoil(folder / "models" / "tailored" / "models.skops", call("posix.system", touch(marker)), marker)
+    spoil(folder / "models" / "tailored" / "0" / "models.skops", call("posix.system", touch(marker)), marker)
     refused("predict", folder, saved / "shops.csv", "--trust", "posix.system")
     assert not marker.exists()
 
@@ -298,7 +328,7 @@ def test_a_trusted_class_is_never_called(tmp_path):
 
 def test_trust_is_for_what_it_names_and_nothing_else(saved, folder, tmp_path):
     spoil(
-        folder / "models" / "tailored" / "models.skops",
+        folder / "models" / "tailored" / "0" / "models.skops",
         node("ObjectNode", "unheard.Mine", content=mapping()),
         tmp_path / "marker",
     )
@@ -348,17 +378,18 @@ def name_file(folder, table, **places):
     (folder / "run.toml").write_text(f"table = {path}\n" + toml.replace("[settings]\n", "[settings]\n" + lines))
 
 
-@pytest.mark.parametrize("role", ["model", "method"])
+@pytest.mark.parametrize("role", ["model", "method", "members"])
 def test_a_file_in_run_toml_is_not_run(role, named, folder, saved, tmp_path):
     source, marker = named
-    name_file(folder, saved / "shops.csv", **{role: f"{source}:make"})
+    place = f"{source}:make"
+    name_file(folder, saved / "shops.csv", **{role: ["pooled", place] if role == "members" else place})
     again = ["fit", folder / "run.toml", "--out", tmp_path / "again"]
     wanted = f"--trust {source}"
     assert wanted in refused(*again)
     assert wanted in refused(*again, "--trust", "evil.Tree")
     assert wanted in refused(*again, "--trust", saved / "evil.py")
     assert invoke("show", folder).exit_code == 0
-    if role == "model":
+    if role != "method":
         assert wanted in refused("predict", folder, saved / "shops.csv")
         assert wanted in refused("report", folder, "--out", tmp_path / "page.html")
         assert wanted in refused("compare", folder / "run.toml", "--methods", "fedrelax")
@@ -409,7 +440,7 @@ def test_another_format_is_refused(found, folder, saved):
 def test_a_loss_is_looked_up_in_a_list(tmp_path):
     run = learn(TABLE, node="shop", target="sales", features=["price"], lam=1.0, folds=2, progress=False)
     folder = run.save(tmp_path / "run")
-    file = folder / "models" / "tailored" / "models.safetensors"
+    file = folder / "models" / "tailored" / "0" / "models.safetensors"
     for kind, options in (
         ("Loss", "{}"), ("dataclass", "{}"), ("kinfolk.objective.losses.Squared", "{}"), ("Squared", '{"lam": 1}'),
         ("Squared", '{"ridge": "1"}'), ("Squared", "[]"), ("Squared", "{"), ("Huber", '{"delta": -1}'),

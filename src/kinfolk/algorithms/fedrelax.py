@@ -215,16 +215,22 @@ class FedRelax(Algorithm[State]):
         """Fit the learners, kind by kind, and let them label their points."""
         kinds = self._kinds(site)
         sets = self._training_sets(site, state, received, kinds, self._recalled(site, state, kinds, turn), turn)
-        fitted, predicted, moved = (field.copy() for field in state)
+        new = state
         for kind, nodes in _by_kind(kinds, learners):
-            models = _objects(kind.fit_nodes(sets(nodes)))
-            learnt = np.array([model is not None for model in models])
-            taught = nodes[learnt]  # a node without data that receives nothing keeps its model
-            fitted[taught] = models[learnt]
-            predicted[taught] = self._label(site, kind, fitted, taught)
-            moved[taught] = _mean_per_node((predicted[taught] - state.predicted[taught]) ** 2)
-        moved[[model is None for model in fitted]] = 0.0
-        return State(fitted, predicted, np.where(np.isnan(moved), np.inf, moved)), Outbox({"predicted": predicted})
+            models = kind.fit_nodes(sets(nodes))
+            fitted = _objects(models)
+            learnt = _has_model(fitted)
+            if not learnt.all():  # a node without data that receives nothing keeps its model
+                nodes, fitted, models = nodes[learnt], fitted[learnt], list(fitted[learnt])
+            labels = self._label(site, kind, models, nodes)
+            moved = _mean_square(labels - state.predicted[nodes if len(nodes) < site.node_count else slice(None)])
+            moved[np.isnan(moved)] = np.inf  # it had predicted nothing before
+            if len(nodes) == site.node_count:
+                return State(fitted, labels, moved), Outbox({"predicted": labels})
+            new = State(*(field.copy() for field in state)) if new is state else new
+            new.fitted[nodes], new.predicted[nodes], new.moved[nodes] = fitted, labels, moved
+        new = new._replace(moved=np.where(_has_model(new.fitted), new.moved, 0.0))
+        return new, Outbox({"predicted": new.predicted})
 
     def _training_sets(
         self,
@@ -238,7 +244,7 @@ class FedRelax(Algorithm[State]):
         """What nodes learn from this round."""
         sizes, points = np.maximum(site.data.sizes, 1), state.predicted.shape[1]
         rate = self.lam * (sizes / points if self.weighting == "average" else np.ones(site.node_count))
-        predicted, target = np.concatenate([state.predicted, received]), self._target(site, kinds)
+        predicted, target = site.values(state.predicted, received), self._target(site, kinds)
 
         def seed(node: int) -> int:
             return int(turn.rng(site.nodes[node]).integers(2**31))
@@ -261,25 +267,27 @@ class FedRelax(Algorithm[State]):
         nothing: list[WeightedRows | None] = [None] * site.node_count
         if self.recall == 0:
             return nothing
-        for i in np.flatnonzero([model is not None for model in state.fitted]):
+        for i in np.flatnonzero(_has_model(state.fitted)):
             z = turn.rng(site.nodes[i], "recall").normal(size=(self.recall, site.data.feature_count))
             label = kinds[i].predict_nodes([state.fitted[i]], [z], site.classes)[0]
             nothing[i] = WeightedRows(z, label, np.ones(self.recall))
         return nothing
 
-    def _label(self, site: Site, kind: LocalModel, fitted: Any, nodes: Ints) -> Floats:
-        """The predictions of some nodes on their public points, checked."""
+    def _label(self, site: Site, kind: LocalModel, models: Sequence[Any], nodes: Ints) -> Floats:
+        """The predictions of the models of some nodes on their public points, checked."""
         assert site.public is not None
         expected = _answers(site, kind)
         if not len(nodes):
             return np.empty((0, *expected))
         points = [site.public] * len(nodes) if site.public.ndim == 2 else [site.public[i] for i in nodes]
-        labels = kind.predict_nodes(list(fitted[nodes]), points, site.classes)
+        labels = kind.predict_nodes(models, points, site.classes)
         if not (isinstance(labels, np.ndarray) and labels.shape[1:] == expected):
             for i, predicted in zip(nodes, labels, strict=True):
                 if predicted.shape != expected:
                     raise _unusable(site, i, expected, f"shape {predicted.shape}")
         labels = np.asarray(labels)
+        if np.isfinite(labels.sum()):  # quick, and the usual case
+            return labels
         for i in nodes[~np.isfinite(labels).reshape(len(nodes), -1).all(axis=1)]:
             raise _unusable(site, i, expected, "NaN or infinity")
         return labels
@@ -295,15 +303,15 @@ class FedRelax(Algorithm[State]):
         apart = _squared_apart(sets) if alike else self._apart_on_their_points(site, state, kinds, sets)
         return {
             "loss": _own_loss(state, kinds, sets),
-            "disagreement": self.lam * np.where(_has_model(state), apart, 0.0),
+            "disagreement": self.lam * np.where(_has_model(state.fitted), apart, 0.0),
             "moved": state.moved,
-            "size": _mean_per_node(np.nan_to_num(state.predicted) ** 2),
+            "size": _mean_square(np.nan_to_num(state.predicted)),
         }
 
     def _apart_on_their_points(self, site: Site, state: State, kinds: list[LocalModel], sets: TrainingSets) -> Floats:
         """Σ_j A_ij δ(h_i, h_j) of every own node, neighbour by neighbour."""
         apart = np.zeros(site.node_count)
-        for i in np.flatnonzero(_has_model(state)).tolist():
+        for i in np.flatnonzero(_has_model(state.fitted)).tolist():
             neighbours, weights = sets.teachers(i)
             if len(neighbours):
                 mine = self._on_their_points(site, kinds[i], state, i, neighbours)
@@ -357,19 +365,20 @@ def _by_kind(kinds: list[LocalModel], nodes: Ints) -> list[tuple[LocalModel, Int
     return [(kinds[group[0]], np.array(group)) for group in groups.values()]
 
 
-def _objects(items: list[Any]) -> Any:
+def _objects(items: Sequence[Any]) -> Any:
     """An array of objects, whatever they are: a plain conversion would unpack tuples."""
     return np.fromiter(items, dtype=object, count=len(items))
 
 
-def _has_model(state: State) -> Bools:
+def _has_model(fitted: Any) -> Bools:
     """(own,) whether a node has learnt something."""
-    return np.array([model is not None for model in state.fitted], dtype=bool)
+    return np.array([model is not None for model in fitted], dtype=bool)
 
 
-def _mean_per_node(values: Floats) -> Floats:
-    """The mean of each node's numbers."""
-    out: Floats = values.reshape(len(values), math.prod(values.shape[1:])).mean(axis=1)
+def _mean_square(values: Floats) -> Floats:
+    """The mean of the squares of each node's numbers."""
+    flat = values.reshape(len(values), math.prod(values.shape[1:]))
+    out: Floats = np.einsum("ij,ij->i", flat, flat) / flat.shape[1]
     return out
 
 
@@ -377,8 +386,9 @@ def _own_loss(state: State, kinds: list[LocalModel], sets: TrainingSets) -> Floa
     """(own,) L_i: the mean over a node's own rows; zero where there are none, or no model."""
     site = sets.site
     loss = np.zeros(site.node_count)
-    for kind, nodes in _by_kind(kinds, np.flatnonzero(_has_model(state) & (site.data.sizes > 0))):
-        predicted = kind.predict_nodes(list(state.fitted[nodes]), [site.data[i][0] for i in nodes], site.classes)
+    rows_of_node = site.kept("rows of nodes", lambda: np.split(site.data.X, site.data.starts[1:-1]))
+    for kind, nodes in _by_kind(kinds, np.flatnonzero(_has_model(state.fitted) & (site.data.sizes > 0))):
+        predicted = kind.predict_nodes(list(state.fitted[nodes]), [rows_of_node[i] for i in nodes], site.classes)
         rows = rows_of(site.data.starts, nodes)
         wrong = sets.discrepancy.loss(sets.target[rows], np.concatenate(predicted))
         loss[nodes] = np.bincount(site.data.owner[rows], wrong, site.node_count)[nodes] / site.data.sizes[nodes]
@@ -390,6 +400,9 @@ def _squared_apart(sets: TrainingSets) -> Floats:
     site = sets.site
     known = sets.has_predicted[site.head] & sets.has_predicted[site.tail]
     known = known if site.live is None else known & site.live
-    apart = np.zeros(len(site.head))
-    apart[known] = kernels.squared_distance(sets.predicted, site.head[known], site.tail[known])
+    if known.all():
+        apart = kernels.squared_distance(sets.predicted, site.head, site.tail)
+    else:
+        apart = np.zeros(len(site.head))
+        apart[known] = kernels.squared_distance(sets.predicted, site.head[known], site.tail[known])
     return site.edge_sum(site.weights * apart / sets.predicted.shape[1])

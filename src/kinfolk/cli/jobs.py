@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import shlex
@@ -22,7 +23,7 @@ from kinfolk.datasets import TABLES, named_table
 from kinfolk.tables import Settings, load, read_table
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.learning import compare, learn_prepared
-from kinfolk.tables.own_code import code_file
+from kinfolk.tables.own_code import code_file, code_files
 from kinfolk.tables.prepared import Prepared, prepare
 from kinfolk.tables.settings import read_toml
 from kinfolk.tables.storage import check_free, load_results, results_for_programs, save, start_over, unfinished
@@ -69,19 +70,22 @@ def repeated(
 
 def _check_code(settings: dict[str, Any], given: dict[str, Any], trusted: str | None, where: str) -> None:
     """Refuse to run a file of code that stands in a TOML file, unless the user has named that very file."""
-    named = {code_file(given.get(name)) for name in ("model", "method")}
+    named = {file for _, file in code_files(given)}
     named |= {Path(each).resolve() for each in comma_list(trusted or "") if each.endswith(".py")}
-    for name in ("model", "method"):
-        source = code_file(settings.get(name))
-        if source is not None and source not in named:
+    for what, source in code_files(settings):
+        if source not in named:
             raise InputError(
-                f"Expected a {name} that kinfolk knows, that of {where!r} comes from {str(source)!r}: read that file, "
+                f"Expected a {what} that kinfolk knows, that of {where!r} comes from {str(source)!r}: read that file, "
                 f"and if you trust it, add --trust {shlex.quote(str(source))}."
             )
 
 
 def _prepared(table: Path, edges: Path | None, given: dict[str, Any]) -> Prepared:
-    settings = Settings.of({name: _absolute(value) for name, value in given.items()})
+    settings = Settings.of(given)
+    settings = dataclasses.replace(
+        settings, model=_absolute(settings.model), method=_absolute(settings.method),
+        members=tuple(map(_absolute, settings.members)),
+    )  # fmt: skip
     settings.check()
     return prepare(read_table(table), settings, edges=_read_edges(edges))
 
@@ -90,10 +94,10 @@ def _read_edges(edges: Path | None) -> pandas.DataFrame | None:
     return None if edges is None else read_table(edges)
 
 
-def _absolute(value: Any) -> Any:
+def _absolute(place: str) -> str:
     """``file.py:Name`` with the whole path, so that a run can be repeated from anywhere."""
-    source = code_file(value)
-    return value if source is None else f"{source}:{value.rpartition(':')[2]}"
+    source = code_file(place)
+    return place if source is None else f"{source}:{place.rpartition(':')[2]}"
 
 
 def _fit(prepared: Prepared, repeat: dict[str, Any], folder: Path, force: bool, as_json: bool) -> None:
@@ -122,8 +126,8 @@ def _fit(prepared: Prepared, repeat: dict[str, Any], folder: Path, force: bool, 
 
 def _marks(prepared: Prepared) -> dict[str, str]:
     """What must not have changed for an unfinished run to resume."""
-    sources = [code_file(place) for place in (prepared.settings.model, prepared.settings.method)]
-    codes = [hashlib.sha256(source.read_bytes()).hexdigest() for source in sources if source is not None]
+    sources = code_files(prepared.settings.to_toml())
+    codes = [hashlib.sha256(source.read_bytes()).hexdigest() for _, source in sources]
     return {
         "kinfolk": __version__,
         "fingerprint": prepared.fingerprint,
@@ -133,14 +137,16 @@ def _marks(prepared: Prepared) -> dict[str, str]:
 
 
 def predict_table(
-    folder: Path, table: Path, out: Path | None, role: str, unknown: str, edges: Path | None, trusted: str | None
-) -> None:
+    folder: Path, table: Path, out: Path | None, role: str, interval: float | None, unknown: str, edges: Path | None,
+    trusted: str | None,
+) -> None:  # fmt: skip
     """Print predictions as CSV, or write them to a file."""
     run, rows = load(folder, trusted=comma_list(trusted or "")), read_table(table)
     options: dict[str, Any] = {"unknown": unknown, "role": role}
     options["edges"] = _read_edges(edges)
-    predicted = run.predict(rows, **options)
-    written = rows[[run.columns.node]].assign(**{f"predicted {run.columns.target}": predicted})
+    predicted = run.predict(rows, interval=interval, **options)
+    named = {run.columns.target: f"predicted {run.columns.target}"}
+    written = rows[[run.columns.node]].join(pandas.DataFrame(predicted).rename(columns=named))
     if run.target.classes:
         chances = run.predict_proba(rows, **options)
         written = written.join(chances.rename(columns=lambda label: f"probability of {label}"))

@@ -33,14 +33,15 @@ def fit(
     given: dict[str, Any],
     edges: Edges = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the run. [default: TABLE-run]")] = None,
+    rivals: Annotated[bool, typer.Option("--rivals", help="Compare with more methods of others.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a run that is there.")] = False,
     json: Json = False,
     trust: Trust = None,
 ) -> None:
-    """Fit tailored models to a table, and compare with alone and pooled."""
+    """Fit a blend of tailored models to a table, and compare it with others."""
     from kinfolk.cli.jobs import fit_table
 
-    fit_table(table, edges, given, out, force, json, trust)
+    fit_table(table, edges, given | ({"rivals": True} if rivals else {}), out, force, json, trust)
 
 
 @app.command()
@@ -49,7 +50,8 @@ def predict(
     folder: Folder,
     table: Annotated[Path, typer.Argument(help="A table with the node and the features.")],
     out: Annotated[Path | None, typer.Option(help="File for the predictions. [default: printed as CSV]")] = None,
-    role: Annotated[str, typer.Option(help="Which models: final, tailored, alone or pooled.")] = "final",
+    role: Annotated[str, typer.Option(help="Which models: final (the blend), or a member by name.")] = "final",
+    interval: Annotated[float | None, typer.Option(help="Add columns low and high, such as for 0.9.")] = None,
     unknown: Annotated[str, typer.Option(help="Nodes never seen: refuse them, or use the pooled model.")] = "refuse",
     edges: Edges = None,
     trust: Trust = None,
@@ -57,7 +59,7 @@ def predict(
     """Predict the rows of a table with the models of a run."""
     from kinfolk.cli.jobs import predict_table
 
-    predict_table(folder, table, out, role, unknown, edges, trust)
+    predict_table(folder, table, out, role, interval, unknown, edges, trust)
 
 
 @app.command()
@@ -83,7 +85,7 @@ def report(
 
 
 @app.command()
-@with_settings("method", "lam")
+@with_settings("method", "lam", "members")
 @one_sentence
 def compare(
     table: Table,

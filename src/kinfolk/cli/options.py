@@ -31,8 +31,11 @@ SETTINGS = {  # those of ``kinfolk.tables.Settings``: the type, what it takes, a
     "lam": (str, None, "λ: auto (cross-validation) or a number. [default: auto]"),
     "test": (str, None, "Share of rows held out, or a column that marks them. [default: 0.2]"),
     "time": (str, None, "Column of dates or numbers: the last rows are held out."),
-    "task": (str, None, "auto, regression or classification. [default: auto]"),
-    "folds": (int, None, "Parts for cross-validation. [default: 3]"),
+    "hold": (str, None, "What is held out by share: rows, nodes or regions of the map. [default: rows]"),
+    "task": (str, None, "auto, regression, classification, count or quantile. [default: auto]"),
+    "quantile": (float, None, "The quantile to predict, for the task quantile. [default: 0.5]"),
+    "folds": (str, None, "Parts for cross-validation, or auto. [default: auto]"),
+    "members": (str, "A,B", "Members of the blend, or file.py:Name. [default: all]"),
     "seed": (int, None, "Seed of all random draws. [default: 0]"),
 }
 
@@ -78,8 +81,10 @@ def with_settings(*left_out: str) -> Callable[[Callable[..., None]], Callable[..
 
 
 def _typed(name: str, value: Any) -> Any:
-    """λ and the share of test rows as numbers, where they are."""
+    """λ, the share of test rows and the number of folds as numbers, where they are."""
     try:
+        if name == "folds" and value is not None:
+            return int(value)
         return float(value) if name in ("lam", "test") and value is not None else value
     except ValueError:
         return value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import numpy as np
 import pandas
 from rich.console import Console
 from rich.table import Table
@@ -40,12 +39,13 @@ def print_run(run: TableRun, console: Console) -> None:
 def _leaderboard(run: TableRun) -> Table:
     size = f"{len(run.nodes):,} nodes, {run.graph.edge_count:,} edges: {words.graph_origin(run.origin)}"
     wrong = ["wrong"] if run.target.classes else []
-    table = _table(size, ["error", *wrong, "helped", "hurt", "seconds", "sent"])
+    table = _table(size, ["error", *wrong, "weight", "seconds"])
     best = run.leaderboard["error"].min()
-    for role, row in run.leaderboard.iterrows():
-        error = shown(f"{row['error']:.4g}", style="bold" if row["error"] == best else "")
-        rest = [f"{row[name]:.1f} %" for name in wrong]
-        table.add_row(shown(words.title(str(role), row["method"])), error, *rest, *_costs(row))
+    for name, row in run.leaderboard.iterrows():
+        error = shown(words.number(row["error"], 4), style="bold" if row["error"] == best else "")
+        rest = [f"{row[column]:.1f} %" for column in wrong]
+        costs = [words.share_of_one(row["weight"]), f"{row['seconds']:.2g}"]
+        table.add_row(shown(words.title(str(name), str(row["part"]))), error, *rest, *costs)
     return table
 
 
@@ -57,18 +57,12 @@ def _table(title: str, columns: list[str]) -> Table:
     return table
 
 
-def _costs(row: pandas.Series) -> list[str]:
-    """The last cells of a row of either table."""
-    return [words.share(row["helped"]), words.share(row["hurt"]), f"{row['seconds']:.2g}", words.size(row["bytes"])]
-
-
 def print_comparison(found: pandas.DataFrame, console: Console) -> None:
     """Methods side by side."""
-    table = _table("The same held-out rows for all", ["error", "gain (95 %)", "helped", "hurt", "seconds", "sent"])
+    table = _table("The same held-out rows for all", ["error", "gain (95 %)", "seconds", "sent"])
     for name, row in found.iterrows():
-        gain, low, high = (words.percent(row[column]) for column in ("gain", "low", "high"))
-        title = name if row["method"] else words.title(str(name), "")
-        interval = "" if np.isnan(row["gain"]) else f"{gain} ({low} to {high})"
-        table.add_row(shown(title), f"{row['error']:.4g}", interval, *_costs(row))
+        title = name if row["method"] else words.title(str(name))
+        gain, costs = words.gain_with_interval(row.to_dict()), [f"{row['seconds']:.2g}", words.size(row["bytes"])]
+        table.add_row(shown(title), words.number(row["error"], 4), gain, *costs)
     console.print(table)
     console.print("Gain: per cent less error than the better of alone and pooled, and its interval.", highlight=False)

@@ -118,6 +118,36 @@ def _homes(folder: str | Path | None) -> NamedTable:
     return NamedTable("17 homes", frame, options)
 
 
+def _wind(folder: str | Path | None) -> NamedTable:
+    """Wind at 12 stations in Ireland, 1961 to 1978: tomorrow's, from today's and the week's (Haslett and Raftery)."""
+    return NamedTable("Wind in Ireland", _wind_rows(folder), WIND)
+
+
+def _wind_recent(folder: str | Path | None) -> NamedTable:
+    """Wind at the same stations, the last six months alone."""
+    frame = _wind_rows(folder)
+    recent = frame["day"] > frame["day"].max() - pandas.DateOffset(months=6)
+    return NamedTable("Wind in Ireland, six months", frame[recent].reset_index(drop=True), WIND)
+
+
+def _wind_rows(folder: str | Path | None) -> pandas.DataFrame:
+    """A row for every station and day that has a week before it and a day after it; speeds in knots."""
+    stations = pandas.read_csv(find_file("wind_ireland", "stations.csv", folder)).sort_values("code")
+    speed = pandas.read_csv(find_file("wind_ireland", "wind_daily.csv.gz", folder), index_col="date", parse_dates=True)
+    speed = speed[stations["code"]]
+    values = {
+        "speed_today": speed,
+        "speed_yesterday": speed.shift(1),
+        "speed_week": speed.rolling(7).mean(),
+        "speed_tomorrow": speed.shift(-1),
+    }
+    columns = {name: each.to_numpy(dtype=float).T.ravel() for name, each in values.items()}
+    keys = stations[["station", "lat", "lon"]]
+    frame = keys.loc[keys.index.repeat(len(speed))].reset_index(drop=True)
+    return frame.assign(day=np.tile(speed.index, len(stations)), **columns).dropna().reset_index(drop=True)
+
+
+WIND = {"node": "station", "target": "speed_tomorrow", "time": "day"}
 TABLES: Mapping[str, Callable[[str | Path | None], NamedTable]] = {
     "counties": _counties,
     "stations": _stations,
@@ -125,4 +155,6 @@ TABLES: Mapping[str, Callable[[str | Path | None], NamedTable]] = {
     "schools": _schools,
     "sensors": _sensors,
     "homes": _homes,
+    "wind": _wind,
+    "wind-recent": _wind_recent,
 }

@@ -32,14 +32,14 @@ class Tolerance:
     ----------
     residual : float
         How well the optimality conditions must hold.
-    proven : float
+    proven : float or None
         How near the optimum the answer must be proven to be, as a part of the objective; no more is asked than
         ``residual``. If the residual falls to a thousandth of what was asked and the proof is still too weak, the run
-        stops and says so.
+        stops and says so. None: no proof is made, for answers that are only compared.
     """
 
     residual: Annotated[float, AtLeast(0)] = 1e-6
-    proven: Annotated[float, AtLeast(0)] = 1e-6
+    proven: Annotated[float, AtLeast(0)] | None = 1e-6
 
     def __call__(self, row: Mapping[str, float]) -> str | None:
         """Why to stop after this row of the history, or None."""
@@ -47,7 +47,7 @@ class Tolerance:
             return None
         reached = f"residual {row['residual']:.1e} ≤ {self.residual:.1e} after {row['round']:,} rounds"
         proven = row.get("proven", 0.0)
-        if proven <= max(self.proven, self.residual):
+        if self.proven is None or proven <= max(self.proven, self.residual):
             return f"converged: {reached}"
         if row["residual"] <= HOPELESS * self.residual:
             return f"stopped: {reached}, but the answer is proven to {proven:.1e} of the objective only"
@@ -127,7 +127,8 @@ def fit(
     check_value("rounds", "fit", rounds, Annotated[int, AtLeast(0)])
     check_value("measure_every", "fit", measure_every, Annotated[int, AtLeast(1)] | None)
     last = rounds + (start.rounds if isinstance(start, Run) else 0)
-    settings = Settings(rounds, last, stop, participation, edges, seed, measure_every or ONLY_THE_ENDS, engine)
+    proves = not isinstance(stop, Tolerance) or stop.proven is not None
+    settings = Settings(rounds, last, stop, participation, edges, seed, measure_every or ONLY_THE_ENDS, engine, proves)
     check_arguments(network, algorithm, settings)
     _check_start(network, algorithm, start)
     mask = _mask_of(network, edges)

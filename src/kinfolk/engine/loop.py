@@ -46,6 +46,7 @@ class Settings:
     seed: int
     measure_every: int
     engine: Engine
+    proves: bool = True  # whether the certificate is asked before a run is called converged
 
 
 class Loop:
@@ -132,8 +133,8 @@ class Loop:
         """
         stop = self.settings.stop
         stopped = None if stop is None else stop(row)
-        if stop is None or stopped is None:
-            return None
+        if stop is None or stopped is None or not self.settings.proves:
+            return stopped
         weak = [before["round"] for before in self.position.rows if "proven" in before]
         if weak and row["round"] < PROOF_AGAIN * weak[-1]:
             return None

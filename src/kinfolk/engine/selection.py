@@ -144,5 +144,5 @@ def _held_out(network: Network, over: str, count: int, seed: int) -> list[Bools]
     data = network.data
     if over == "samples" and data.sizes.max() < 2:
         raise InputError("Expected a node with two samples at least to hold some out, got none: use over='nodes'.")
-    fold = node_folds(data, count, seed) if over == "nodes" else row_folds(data.owner, count, seed)
+    fold = node_folds(data.owner, count, seed) if over == "nodes" else row_folds(data.owner, count, seed)
     return [fold == part for part in range(count)]

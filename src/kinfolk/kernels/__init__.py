@@ -1,5 +1,6 @@
 """Compiled loops, and nothing else: the only place with numba."""
 
+from kinfolk.kernels.balls import ball_answer, ball_stiffness, ball_times, ball_wanted, until_border
 from kinfolk.kernels.cholesky import add_to_ends, factorise, find_fronts, solve_factored
 from kinfolk.kernels.draws import draw_batches, node_keys
 from kinfolk.kernels.edges import (
@@ -24,9 +25,11 @@ from kinfolk.kernels.rows import (
     predict_rows,
     prox_quadratic,
     quadratic_primal_step,
+    subtract_rows,
     sum_rows,
     sum_vectors,
 )
+from kinfolk.kernels.trees import tree_sums
 
 __all__ = [
     "HUGE",
@@ -34,6 +37,10 @@ __all__ = [
     "add_flows",
     "add_scaled",
     "add_to_ends",
+    "ball_answer",
+    "ball_stiffness",
+    "ball_times",
+    "ball_wanted",
     "clip_rows",
     "combine_rows",
     "difference",
@@ -54,7 +61,10 @@ __all__ = [
     "quadratic_primal_step",
     "solve_factored",
     "squared_distance",
+    "subtract_rows",
     "sum_rows",
     "sum_vectors",
     "swap_edges",
+    "tree_sums",
+    "until_border",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from kinfolk.kernels.edges import REORDERED
 from kinfolk.typing import Floats, Ints
 
 ABREAST = 4  # rows that are subtracted at once
@@ -51,8 +52,8 @@ def add_to_ends(at_nodes: Floats, at_edges: Floats, head: Ints, tail: Ints) -> F
     """The blocks of nodes, with those of all edges that touch them."""
     out = at_nodes.copy()
     for e in range(len(head)):
-        out[head[e]] += at_edges[e]
-        out[tail[e]] += at_edges[e]
+        _add_block(out[head[e]], 0, 0, at_edges[e], 1.0)
+        _add_block(out[tail[e]], 0, 0, at_edges[e], 1.0)
     return out
 
 
@@ -70,6 +71,8 @@ def factorise(
     columns, row_starts, below, parents = fronts
     list_starts, lists = edge_lists
     d, count = at_nodes.shape[1], len(parents)
+    largest = (np.diff(columns) + np.diff(row_starts)).max() * d if count else 0
+    work = np.empty(largest * largest)  # for every front in turn: new memory would cost more than the arithmetic
     local = np.empty(len(at_nodes), dtype=np.int64)
     kept = [np.empty((0, 0)) for _ in range(count)]
     children_of, next_child = np.full(count, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)
@@ -77,18 +80,18 @@ def factorise(
         own = columns[s + 1] - columns[s]
         rows = below[row_starts[s] : row_starts[s + 1]]
         size = (own + len(rows)) * d
-        front = np.zeros((size, size))
+        front = work[: size * size].reshape(size, size)
+        front[:] = 0.0
         for k in range(own):
             local[columns[s] + k] = k
         for k in range(len(rows)):
             local[rows[k]] = own + k
         for j in range(columns[s], columns[s + 1]):
             a = local[j] * d
-            front[a : a + d, a : a + d] += at_nodes[j]
+            _add_block(front, a, a, at_nodes[j], 1.0)
             for position in range(list_starts[j], list_starts[j + 1]):
                 e = lists[position]
-                b = local[second[e]] * d
-                front[a : a + d, b : b + d] -= at_edges[e]
+                _add_block(front, a, local[second[e]] * d, at_edges[e], -1.0)
         child = children_of[s]
         while child >= 0:
             _add_rest(front, kept[child], below[row_starts[child] : row_starts[child + 1]], local, d)
@@ -108,81 +111,121 @@ def factorise(
 
 
 @njit(cache=True)
+def _add_block(front: Floats, a: int, b: int, block: Floats, factor: float) -> None:
+    """Add a multiple of a block to the front, from row a and column b on."""
+    for p in range(len(block)):
+        for q in range(len(block)):
+            front[a + p, b + q] += factor * block[p, q]
+
+
+@njit(cache=True)
 def _add_rest(front: Floats, rest: Floats, rows: Ints, local: Ints, d: int) -> None:
-    """Add what a child has left, whose rows are ``rows``, to the front of its parent."""
-    for i in range(len(rows)):
-        a = local[rows[i]] * d
-        for j in range(i, len(rows)):
-            b = local[rows[j]] * d
+    """Add what a child has left, whose rows are ``rows``, to the front of its parent: runs of neighbours at once."""
+    first = 0
+    while first < len(rows):
+        end = first + 1
+        while end < len(rows) and local[rows[end]] == local[rows[end - 1]] + 1:
+            end += 1
+        b, length = local[rows[first]] * d, (end - first) * d
+        for i in range(end):
+            a = local[rows[i]] * d
             for p in range(d):
-                for q in range(d):
-                    front[a + p, b + q] += rest[i * d + p, j * d + q]
+                target, source = front[a + p, b : b + length], rest[i * d + p, first * d : end * d]
+                for c in range(length):
+                    target[c] += source[c]
+        first = end
 
 
 @njit(cache=True, fastmath={"contract", "nsz"})
 def _eliminate(front: Floats, pivots: int) -> bool:
-    """Cholesky's method on the first rows of the upper triangle, the others are reduced by them; False if it fails."""
+    """Cholesky's method on the first rows of the upper triangle, the others are reduced by them; False if it fails.
+
+    What lies below the diagonal is never read. Loops run over slices from their start: others are not vectorised.
+    """
     size = len(front)
     for block in range(0, pivots, ABREAST):
         end = min(block + ABREAST, pivots)
         for k in range(block, end):
             if not front[k, k] > 0.0:
                 return False
-            inverse = 1.0 / np.sqrt(front[k, k])
-            for c in range(k, size):
-                front[k, c] *= inverse
+            inverse, row = 1.0 / np.sqrt(front[k, k]), front[k, k:]
+            for c in range(len(row)):
+                row[c] *= inverse
             for i in range(k + 1, end):
-                factor = front[k, i]
-                for c in range(i, size):
-                    front[i, c] -= factor * front[k, c]
-        if end - block == 4:
-            one, two, three, four = front[block], front[block + 1], front[block + 2], front[block + 3]
-            for i in range(end, size):
-                w, x, y, z, row = one[i], two[i], three[i], four[i], front[i]
-                for c in range(i, size):
-                    row[c] -= w * one[c] + x * two[c] + y * three[c] + z * four[c]
+                _subtract_one(front, k, i)
+        if end - block == ABREAST:
+            for i in range(end, size - 1, 2):
+                _subtract_four(front, block, i)
+            if (size - end) % 2:
+                front[size - 1, size - 1] -= (front[block:end, size - 1] ** 2).sum()
         else:
             for k in range(block, end):
                 for i in range(end, size):
-                    factor = front[k, i]
-                    for c in range(i, size):
-                        front[i, c] -= factor * front[k, c]
+                    _subtract_one(front, k, i)
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath={"contract", "nsz"})
+def _subtract_one(front: Floats, k: int, i: int) -> None:
+    """Reduce row i by row k."""
+    pivot, row = front[k, i:], front[i, i:]
+    factor = pivot[0]
+    for c in range(len(row)):
+        row[c] -= factor * pivot[c]
+
+
+@njit(cache=True, fastmath={"contract", "nsz"})
+def _subtract_four(front: Floats, block: int, i: int) -> None:
+    """Reduce rows i and i + 1 by the four rows from ``block`` on."""
+    one, two, three, four = front[block, i:], front[block + 1, i:], front[block + 2, i:], front[block + 3, i:]
+    row, next_row = front[i, i:], front[i + 1, i:]
+    a, b, c, d = one[0], two[0], three[0], four[0]
+    p, q, r, s = one[1], two[1], three[1], four[1]
+    for k in range(len(row)):
+        w, x, y, z = one[k], two[k], three[k], four[k]
+        row[k] -= a * w + b * x + c * y + d * z
+        next_row[k] -= p * w + q * x + r * y + s * z
+
+
+@njit(cache=True, fastmath=REORDERED)
 def solve_factored(rhs: Floats, fronts: Any, places: Ints, storage: Floats) -> Floats:
     """The solution for rows (nodes, d) in the order of elimination."""
     columns, row_starts, below, parents = fronts
-    x, d = rhs.copy(), rhs.shape[1]
+    d = rhs.shape[1]
+    x = rhs.copy().reshape(rhs.size)
+    rest = np.empty(np.diff(row_starts).max() * d if len(parents) else 0)
     for s in range(len(parents)):
-        own = (columns[s + 1] - columns[s]) * d
+        first, own = columns[s] * d, (columns[s + 1] - columns[s]) * d
         rows = below[row_starts[s] : row_starts[s + 1]]
-        size, place, base = own + len(rows) * d, places[s], columns[s]
+        size, place, left = own + len(rows) * d, places[s], len(rows) * d
+        rest[:left] = 0.0
         for k in range(own):
-            value = x[base + k // d, k % d] / storage[place + k]
-            x[base + k // d, k % d] = value
-            for c in range(k + 1, own):
-                x[base + c // d, c % d] -= value * storage[place + c]
-            position = place + own
-            for r in rows:
-                for q in range(d):
-                    x[r, q] -= value * storage[position]
-                    position += 1
+            row, after = storage[place + k : place + own], x[first + k : first + own]
+            value = after[0] / row[0]
+            for c in range(len(row)):
+                after[c] -= value * row[c]
+            after[0] = value
+            row = storage[place + own : place + size]
+            for c in range(len(row)):
+                rest[c] += value * row[c]
             place += size
+        for r in range(len(rows)):
+            for q in range(d):
+                x[rows[r] * d + q] -= rest[r * d + q]
     for s in range(len(parents) - 1, -1, -1):
-        own = (columns[s + 1] - columns[s]) * d
+        first, own = columns[s] * d, (columns[s + 1] - columns[s]) * d
         rows = below[row_starts[s] : row_starts[s + 1]]
-        size, base = own + len(rows) * d, columns[s]
+        size, left = own + len(rows) * d, len(rows) * d
+        for r in range(len(rows)):
+            for q in range(d):
+                rest[r * d + q] = x[rows[r] * d + q]
         for k in range(own - 1, -1, -1):
             place = places[s] + k * size
-            value = x[base + k // d, k % d]
-            for c in range(k + 1, own):
-                value -= x[base + c // d, c % d] * storage[place + c]
-            position = place + own
-            for r in rows:
-                for q in range(d):
-                    value -= x[r, q] * storage[position]
-                    position += 1
-            x[base + k // d, k % d] = value / storage[place + k]
-    return x
+            row, after, value = storage[place + k + 1 : place + own], x[first + k + 1 : first + own], 0.0
+            for c in range(len(row)):
+                value += after[c] * row[c]
+            further = storage[place + own : place + size]
+            for c in range(len(further)):
+                value += rest[c] * further[c]
+            x[first + k] = (x[first + k] - value) / storage[place + k]
+    return x.reshape(rhs.shape)

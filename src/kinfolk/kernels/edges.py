@@ -84,15 +84,16 @@ def add_elastic_flows(
     """Add DᵀΩD x to ``out``, with Ω_e = omega_e (I − (1 − across) n nᵀ) and n the normal of the edge, or 0."""
     v = np.empty(x.shape[1])
     for e in range(len(head)):
-        i, j, part = head[e], tail[e], 0.0
+        one, other, across_it, start, end = x[head[e]], x[tail[e]], normal[e], out[head[e]], out[tail[e]]
+        part = 0.0
         for k in range(len(v)):
-            v[k] = x[i, k] - x[j, k]
-            part += v[k] * normal[e, k]
+            v[k] = one[k] - other[k]
+            part += v[k] * across_it[k]
         part *= 1.0 - across
         for k in range(len(v)):
-            flow = omega[e] * (v[k] - part * normal[e, k])
-            out[i, k] += flow
-            out[j, k] -= flow
+            flow = omega[e] * (v[k] - part * across_it[k])
+            start[k] += flow
+            end[k] -= flow
 
 
 # For the common couplings one pass over the edges does all. They are
@@ -100,28 +101,51 @@ def add_elastic_flows(
 # and the prox of the conjugate of λA_e φ shortens to the ball, clips to the box, or shrinks.
 
 
-@njit(cache=True, fastmath=REORDERED)
+@njit(cache=True)
 def dual_step(
     u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
     coefficients: tuple[float, float, float], rho: float, flow: Floats,
 ) -> None:  # fmt: skip
-    """u_e <- u_e + ρ (prox at u_e + σ s_e (values_head − values_tail) − u_e), added to ``flow`` at the ends.
-
-    To compute v twice is quicker than to keep it.
-    """
+    """u_e <- u_e + ρ (prox at u_e + σ s_e (values_head − values_tail) − u_e), added to ``flow`` at the ends."""
     ball, box, bend = coefficients
+    if bend > 0.0 or box < HUGE:
+        _step_by_entries(u, values, head, tail, scales, sigma, weights, lam, box, bend, rho, flow)
+    else:
+        _step_in_balls(u, values, head, tail, scales, sigma, weights, lam * ball, rho, flow)
+
+
+@njit(cache=True, fastmath=REORDERED, error_model="numpy")
+def _step_in_balls(
+    u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
+    rho: float, flow: Floats,
+) -> None:  # fmt: skip
+    """``dual_step`` for ball ‖·‖₂. Rows are taken out before the loops over entries, which are vectorised only then."""
+    width = u.shape[1]
+    v = np.empty(width)
+    for e in range(len(u)):
+        own, one, other, out, back = u[e], values[head[e]], values[tail[e]], flow[head[e]], flow[tail[e]]
+        step, limit, factor, square = sigma * scales[e], lam * weights[e], 1.0, 0.0
+        for k in range(width):
+            v[k] = own[k] + step * (one[k] - other[k])
+            square += v[k] * v[k]
+        if square > limit**2:
+            factor = limit / np.sqrt(square)
+        for k in range(width):
+            new = own[k] + rho * (factor * v[k] - own[k])
+            own[k] = new
+            out[k] += new
+            back[k] -= new
+
+
+@njit(cache=True, fastmath=REORDERED, error_model="numpy")
+def _step_by_entries(
+    u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
+    box: float, bend: float, rho: float, flow: Floats,
+) -> None:  # fmt: skip
+    """``dual_step`` for box ‖·‖₁ + bend ½‖·‖₂², which leave every entry to itself."""
     for e in range(len(u)):
         i, j, step, limit = head[e], tail[e], sigma * scales[e], lam * weights[e]
-        factor, wall = 1.0, box * limit
-        if bend > 0.0:
-            factor = bend * limit / (bend * limit + step)
-        elif box == HUGE:
-            square = 0.0
-            for k in range(u.shape[1]):
-                v = u[e, k] + step * (values[i, k] - values[j, k])
-                square += v * v
-            if square > (ball * limit) ** 2:
-                factor = ball * limit / np.sqrt(square)
+        factor, wall = bend * limit / (bend * limit + step) if bend > 0.0 else 1.0, box * limit
         for k in range(u.shape[1]):
             v = factor * (u[e, k] + step * (values[i, k] - values[j, k]))
             if box < HUGE:

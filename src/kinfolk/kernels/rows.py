@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from kinfolk.kernels.edges import REORDERED
 from kinfolk.typing import Floats, Ints
 
 
@@ -19,6 +20,23 @@ def predict_rows(X: Floats, starts: Ints, w: Floats) -> Floats:
                 total += X[r, k] * w[i, k]
             z[r] = total
     return z
+
+
+@njit(cache=True, fastmath=REORDERED)
+def subtract_rows(z: Floats, rows: Floats, starts: Ints) -> None:
+    """z_i − T_i'T_i z_i in place, where T_i are the rows of node i."""
+    factor = np.empty(0 if len(starts) < 2 else np.diff(starts).max())
+    for i in range(len(starts) - 1):
+        own, own_rows = z[i], rows[starts[i] : starts[i + 1]]
+        for r in range(len(own_rows)):
+            row, total = own_rows[r], 0.0
+            for k in range(len(row)):
+                total += row[k] * own[k]
+            factor[r] = total
+        for r in range(len(own_rows)):
+            row, by = own_rows[r], factor[r]
+            for k in range(len(row)):
+                own[k] -= by * row[k]
 
 
 @njit(cache=True)

@@ -10,9 +10,11 @@ least norm) is taken; with it, one step of an optimiser towards it per round, as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, repeat
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,10 +22,14 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.checks import AtLeast, Between, Positive, check_parameters
 from kinfolk.local_models.discrepancies import Discrepancy, SquaredError
+from kinfolk.local_models.inverses import DenseInverses, Inverses, LowRankInverses
 from kinfolk.local_models.weighted_rows import TrainingSets, WeightedRows
 from kinfolk.network.problem import Problem
-from kinfolk.objective.local_losses import invert_symmetric
+from kinfolk.network.site import Site
+from kinfolk.objective.local_losses import solve_symmetric
 from kinfolk.typing import Bools, Floats
+
+CROWDED = 0.25  # part of all pairs that are neighbours
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,22 @@ class LinearFit(NamedTuple):
 
     w: Floats  # (parameters,)
     v: Floats | None = None  # (parameters,) the optimiser's mean of squared gradients, if there is one
+
+
+@dataclass(frozen=True, eq=False)
+class LinearFits(Sequence[LinearFit]):
+    """The fits of some nodes, kept in one array."""
+
+    w: Floats  # (nodes, parameters)
+
+    def __len__(self) -> int:
+        return len(self.w)
+
+    def __iter__(self) -> Iterator[LinearFit]:
+        return map(partial(tuple.__new__, LinearFit), zip(self.w, repeat(None)))  # LinearFit(w), thrice as quick
+
+    def __getitem__(self, node: Any) -> Any:
+        return LinearFits(self.w[node]) if isinstance(node, slice) else LinearFit(self.w[node])
 
 
 @dataclass(frozen=True)
@@ -86,21 +108,39 @@ class LinearModel:
         """None."""
         return []
 
-    def fit_nodes(self, sets: TrainingSets) -> list[LinearFit | None]:
+    def fit_nodes(self, sets: TrainingSets) -> Sequence[LinearFit | None]:
         """Minimise (1), or take a step."""
-        b, recalled = self._linear(sets), bool(_recalled(sets))
-        if self.step is None:
-            inverse = invert_symmetric(self._curvature(sets)) if recalled else self._kept_inverse(sets)
-            fits = _fits(_times(inverse, b)[sets.nodes])
-        else:
-            w, v = self._start(sets, b.shape[1])
-            H = self._curvature(sets) if recalled else self._kept_curvature(sets)
-            slope = 2 * (_times(H, w) - b) / np.maximum(sets.site.data.sizes, 1)[:, None]
-            w, v = self.step(w, v, slope)
-            fits = _fits(w[sets.nodes], v[sets.nodes])
-        for k in np.flatnonzero(self._idle(sets)[sets.nodes]):
-            fits[k] = None
-        return fits
+        fits = LinearFits(self._minima(sets)[sets.nodes]) if self.step is None else self._stepped(sets, self.step)
+        idle = self._idle(sets)[sets.nodes]
+        return [None if rests else fit for fit, rests in zip(fits, idle, strict=True)] if idle.any() else fits
+
+    def _minima(self, sets: TrainingSets) -> Floats:
+        """The minimum of (1), of least norm in units of each parameter's own column."""
+        if self.ridge == 0 and not _recalled(sets) and not sets.has_predicted.any():
+            return self._alone(sets)
+        recalled = bool(_recalled(sets))
+        inverses = DenseInverses.of(self._curvature(sets)) if recalled else self._kept_inverses(sets)
+        return inverses.solve(self._linear(sets))
+
+    def _alone(self, sets: TrainingSets) -> Floats:
+        """The minimum over own rows alone. With fewer rows than parameters it is found in the space of the rows."""
+        data, (gram, w) = sets.site.data, self._own_rows(sets)
+        w, few = w.copy(), data.sizes < w.shape[1]
+        w[~few] = solve_symmetric(gram[~few], w[~few])
+        for size in np.unique(data.sizes[few & (data.sizes > 0)]):
+            nodes = np.flatnonzero(data.sizes == size)
+            rows = data.starts[nodes][:, None] + np.arange(size)
+            w[nodes] = _least_norm(self._widen(data.X[rows]), sets.target[rows])
+        return w
+
+    def _stepped(self, sets: TrainingSets, step: RMSprop) -> list[LinearFit]:
+        """One step of the optimiser towards the minimum of (1)."""
+        b = self._linear(sets)
+        w, v = self._start(sets, b.shape[1])
+        H = self._curvature(sets) if _recalled(sets) else self._kept_curvature(sets)
+        slope = 2 * (_times(H, w) - b) / np.maximum(sets.site.data.sizes, 1)[:, None]
+        w, v = step(w, v, slope)
+        return list(map(LinearFit, w[sets.nodes], v[sets.nodes]))
 
     def _idle(self, sets: TrainingSets) -> Bools:
         """(own,) who has no data and has received nothing."""
@@ -110,9 +150,10 @@ class LinearModel:
 
     def _linear(self, sets: TrainingSets) -> Floats:
         """b_i of (1)."""
-        _, own = sets.site.kept(("own rows", self), lambda: self._own(sets))
-        labels = np.where(sets.has_predicted[:, None], sets.predicted, 0.0)
-        b = own + sets.rate[:, None] * sets.neighbour_sum(self._along_points(sets, labels))
+        _, own = self._own_rows(sets)
+        everybody = sets.has_predicted.all()
+        labels = sets.predicted if everybody else np.where(sets.has_predicted[:, None], sets.predicted, 0.0)
+        b = own + sets.rate[:, None] * _neighbour_sum(sets, self._along_points(sets, labels))
         for node, rows in _recalled(sets):
             b[node] += (rows.weight * rows.target) @ self._widen(rows.X)
         out: Floats = b
@@ -121,7 +162,7 @@ class LinearModel:
     def _curvature(self, sets: TrainingSets) -> Floats:
         """H_i of (1)."""
         site = sets.site
-        own, _ = site.kept(("own rows", self), lambda: self._own(sets))
+        own, _ = self._own_rows(sets)
         points = site.kept(("points", self), lambda: _gram(self._widen(sets.public)))
         if points.ndim == 2:
             H = own + (sets.rate * sets.received_weight)[:, None, None] * points
@@ -139,14 +180,29 @@ class LinearModel:
         out: Floats = self._kept("curvature", sets, lambda: self._curvature(sets))
         return out
 
-    def _kept_inverse(self, sets: TrainingSets) -> Floats:
+    def _kept_inverses(self, sets: TrainingSets) -> Inverses:
         """H_i⁻¹, prepared once."""
-        out: Floats = self._kept("inverse", sets, lambda: invert_symmetric(self._curvature(sets)))
+        out: Inverses = self._kept(
+            "inverse", sets, lambda: self._low_rank(sets) or DenseInverses.of(self._curvature(sets))
+        )
         return out
+
+    def _low_rank(self, sets: TrainingSets) -> LowRankInverses | None:
+        """H_i⁻¹ where points are common and all nodes have few rows."""
+        data, points = sets.site.data, self._widen(sets.public)
+        if self.ridge > 0 or points.ndim > 2:
+            return None
+        scale = sets.rate * sets.received_weight
+        return LowRankInverses.of(self._widen(data.X), data.starts, _gram(points), scale)
 
     def _kept(self, what: str, sets: TrainingSets, make: Callable[[], Any]) -> Any:
         """What changes only with who has sent predictions, and at which rate."""
         return sets.site.kept((what, self, sets.has_predicted.tobytes(), sets.rate.tobytes()), make)
+
+    def _own_rows(self, sets: TrainingSets) -> tuple[Floats, Floats]:
+        """Σ x x' + ridge and Σ y x over own rows, prepared once."""
+        out: tuple[Floats, Floats] = sets.site.kept(("own rows", self), lambda: self._own(sets))
+        return out
 
     def _own(self, sets: TrainingSets) -> tuple[Floats, Floats]:
         """Σ x x' + ridge and Σ y x over own rows."""
@@ -179,7 +235,7 @@ class LinearModel:
         self, fitted: Sequence[LinearFit], X: Sequence[Floats], classes: Floats | None
     ) -> Sequence[Floats] | Floats:
         """x'w."""
-        w = np.array([fit.w for fit in fitted])
+        w = fitted.w if isinstance(fitted, LinearFits) else np.array([fit.w for fit in fitted])
         if len(X) > 1 and len(set(map(id, X))) == 1:
             return w @ self._widen(X[0]).T
         starts = np.concatenate([[0], np.cumsum([len(rows) for rows in X])])
@@ -187,13 +243,36 @@ class LinearModel:
         return [predicted[first:last] for first, last in pairwise(starts.tolist())]
 
 
-def _fits(*parts: Floats) -> list[LinearFit | None]:
-    """The fits of nodes, of which ``parts`` have a row each."""
-    return list(map(LinearFit, *parts))
-
-
 def _times(matrices: Floats, vectors: Floats) -> Floats:
     return (matrices @ vectors[:, :, None])[:, :, 0]
+
+
+def _neighbour_sum(sets: TrainingSets, values: Floats) -> Floats:
+    """Σ_j A_ij of finite values, with a dense matrix where so many are neighbours that this is quicker.
+
+    It adds in another order, which models that are no continuous functions of their rows, such as trees, would notice.
+    """
+    dense = sets.site.kept("dense adjacency", lambda: _dense_adjacency(sets.site))
+    out: Floats = sets.neighbour_sum(values) if dense is None else dense @ values
+    return out
+
+
+def _dense_adjacency(site: Site) -> Floats | None:
+    matrix, whole = site.adjacency, site.part is None
+    return matrix.toarray() if whole and matrix.nnz > CROWDED * math.prod(matrix.shape) else None
+
+
+def _least_norm(X: Floats, y: Floats) -> Floats:
+    """(nodes, parameters) the fits of X (nodes, rows, parameters), fewer rows than parameters, to y (nodes, rows).
+
+    Of all best fits the one of least norm after scaling columns to unit length, as ``solve_symmetric`` has it.
+    """
+    length = np.linalg.norm(X, axis=1)
+    scale = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
+    X = X * scale[:, None, :]
+    dual = np.linalg.pinv(X @ X.swapaxes(1, 2), hermitian=True) @ y[:, :, None]
+    out: Floats = scale * (X.swapaxes(1, 2) @ dual)[:, :, 0]
+    return out
 
 
 def _gram(points: Floats) -> Floats:

@@ -56,8 +56,8 @@ class TrainingSets:
     @cached_property
     def has_predicted(self) -> Bools:
         """(own + foreign,) who has labelled its points."""
-        received: Bools = np.isfinite(self.predicted.reshape(len(self.predicted), -1))
-        return received.all(axis=1).astype(bool)
+        received: Bools = np.isfinite(self.predicted.sum(axis=tuple(range(1, self.predicted.ndim))))
+        return received
 
     @cached_property
     def received_weight(self) -> Floats:
@@ -131,8 +131,8 @@ class LocalModel(Protocol):
     def remarks(self, problem: Problem) -> list[str]:
         """What a user should know about how it was trained."""
 
-    def fit_nodes(self, sets: TrainingSets) -> list[Any]:
-        """A fitted model for each of ``lessons.nodes``; None where there is nothing to learn from."""
+    def fit_nodes(self, sets: TrainingSets) -> Sequence[Any]:
+        """A fitted model for each of ``sets.nodes``; None where there is nothing to learn from."""
 
     def predict_nodes(
         self, fitted: Sequence[Any], X: Sequence[Floats], classes: Floats | None

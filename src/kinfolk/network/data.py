@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -97,10 +98,12 @@ class Data:
         """Number of labels of a row, where ``y`` has an axis for them; None: a row has one label."""
         return None if self.y.ndim == 1 else int(self.y.shape[1])
 
-    @property
+    @cached_property
     def sizes(self) -> Ints:
         """Number of samples of every node."""
-        return np.diff(self.starts)
+        sizes = np.diff(self.starts)
+        sizes.flags.writeable = False
+        return sizes
 
     @property
     def owner(self) -> Ints:

@@ -9,10 +9,9 @@ import numpy as np
 
 from kinfolk import kernels
 from kinfolk.checks import InputError
-from kinfolk.network.data import Data
 from kinfolk.typing import Floats, Ints
 
-ROWS, STARTS, NODES = 1, 2, 3  # key the draws of different things
+ROWS, STARTS, NODES = 1, 2, 3  # key the draws of different things; nodes come last, as streams add to their key
 
 
 def places_of_rows(owner: Ints, seed: int, stream: int = 0) -> Floats:
@@ -59,14 +58,24 @@ def row_folds(owner: Ints, count: int, seed: int, stream: int = 0) -> Ints:
     return (places_of_rows(owner, seed, stream) * count).astype(np.int64)
 
 
-def node_folds(data: Data, count: int, seed: int) -> Ints:
-    """The fold of every row if all rows of a node share one: nodes with rows, dealt in turn in random order."""
-    holders = np.flatnonzero(data.sizes > 0)
-    if count > len(holders):
-        raise InputError(f"Expected at most as many folds as nodes with data ({len(holders)}), got {count}.")
-    fold = np.zeros(data.node_count, dtype=np.int64)
-    fold[holders[np.argsort(_uniform([NODES, seed], holders))]] = np.arange(len(holders)) % count
-    return fold[data.owner]
+def node_folds(owner: Ints, count: int, seed: int, stream: int = 0) -> Ints:
+    """The fold of every row if all rows of a node share one: nodes with rows, dealt in turn in random order.
+
+    >>> node_folds(np.array([0, 0, 3, 3, 5]), 3, seed=0).tolist()
+    [0, 0, 2, 2, 1]
+    """
+    nodes = nodes_in_random_order(owner, seed, stream)
+    if count > len(nodes):
+        raise InputError(f"Expected at most as many folds as nodes with data ({len(nodes)}), got {count}.")
+    fold = np.zeros(nodes.max() + 1, dtype=np.int64)
+    fold[nodes] = np.arange(len(nodes)) % count
+    return fold[owner]
+
+
+def nodes_in_random_order(owner: Ints, seed: int, stream: int = 0) -> Ints:
+    """The nodes with rows, each once."""
+    nodes = np.unique(owner)
+    return nodes[np.argsort(_uniform([NODES + stream, seed], nodes))]
 
 
 def _uniform(words: list[int], keyed: Ints) -> Floats:

@@ -36,6 +36,22 @@ def knn(
     >>> knn([[0.0], [1.0], [3.0]], k=1).to_frame()[["head", "tail"]].values.tolist()
     [[0, 1], [1, 2]]
     """
+    ends, length = nearest_pairs(coordinates, k, metric=metric)
+    weights = None if scale is None else _closeness(length, scale, "knn")
+    return Graph(len(coordinates), ends, weights, names)
+
+
+def nearest_pairs(
+    coordinates: Any, k: int, *, metric: Literal["planar", "great-circle"] = "planar"
+) -> tuple[Ints, Floats]:
+    """The pairs (pairs, 2) that ``knn`` joins, each once, and how far apart their ends are (pairs,).
+
+    Nodes may share a place: they are at distance 0.
+
+    >>> nearest_pairs([[0.0], [0.0], [3.0]], 1)
+    (array([[0, 1],
+           [0, 2]]), array([0., 3.]))
+    """
     from sklearn.neighbors import NearestNeighbors
 
     points = as_floats(coordinates, "the coordinates", 2)
@@ -53,8 +69,7 @@ def knn(
     start = np.repeat(np.arange(len(points)), k)
     ends = np.sort(np.stack([start, other[~is_self]], axis=1), axis=1)
     ends, first = np.unique(ends, axis=0, return_index=True)
-    length = distance[~is_self][first] * (EARTH_RADIUS_KM if metric == "great-circle" else 1.0)
-    return Graph(len(points), ends, None if scale is None else _closeness(length, scale, "knn"), names)
+    return ends, distance[~is_self][first] * (EARTH_RADIUS_KM if metric == "great-circle" else 1.0)
 
 
 def from_distances(

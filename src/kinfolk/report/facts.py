@@ -14,32 +14,41 @@ from kinfolk.typing import Floats, Ints
 
 
 class Role(StrEnum):
-    """What a model is in the comparison."""
+    """The names in the comparison that every run has; members and rivals have names of their own."""
 
-    FINAL = "final"  # for each node the best validated of the next three
+    FINAL = "final"  # the blend of all members
     TAILORED = "tailored"
     ALONE = "alone"
     POOLED = "pooled"
-    CONTROL = "control"  # tailored on a random graph
+    CONTROL = "control"  # the blend on graphs and places drawn at random
 
 
-MODEL_ROLES = (Role.TAILORED, Role.ALONE, Role.POOLED)  # a node ends with one of these
+SHOWN_ROLES = (Role.TAILORED, Role.ALONE, Role.POOLED)  # shown node by node beside the blend
+Part = Literal["final", "member", "baseline", "control", "rival"]  # that a line of the leaderboard plays
 Verdict = Literal["helps", "no clear difference", "does not help"]
+Unit = Literal["nodes", "rows", "times"]
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether learning together helps: tailored models against the better baseline, on held-out rows."""
+    """Whether learning together helps: the models that predict against the better baseline, on held-out rows."""
 
     verdict: Verdict
-    recommended: Role  # by cross-validation inside the training rows
     against: Role  # the better baseline on the test rows
     alone_is_possible: bool  # whether some tested node has training rows
-    gain: float  # per cent less error than the baseline, and its 95 % interval
-    low: float
-    high: float
-    helped: float  # per cent of nodes
-    hurt: float
+    gain: float  # per cent less error than the baseline, and its 95 % interval; None if there is none
+    low: float | None
+    high: float | None
+    visible: float | None  # per cent: the smallest gain that would show in four of five such tests
+    rows_needed: int | None  # about how many test rows would show a gain of 5 per cent
+    unit: Unit | None  # whose luck the interval is about: blocks of nodes, rows, or blocks of times; None without one
+    units: int
+    block: int  # nodes or times in a block, at most
+    few_times: int | None  # how many times are tested, if too few to include their luck
+    nearer: float  # per cent of the held-out rows on which the prediction is nearer than the baseline's
+    farther: float  # ... and farther
+    better: tuple[float, float] | None  # about how many nodes are better off, per cent from and to; None: unknown
+    worse: tuple[str, ...]  # nodes that are worse off, at most one in ten of them wrongly named in expectation
     control: float | None  # the gain on a random graph, where the gain is clear
 
     @property
@@ -48,6 +57,17 @@ class Judgement:
         from kinfolk.report.words import judgement
 
         return judgement(self)
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """What is known about probabilities on held-out rows; plain data."""
+
+    log_loss: float
+    auc: float | None  # mean over classes, each against the others; None if one class alone was tested
+    calibration: list[tuple[float, float, int]]  # mean probability, share that was right, and count, bin by bin
+    counts: list[dict[str, Any]]  # for each class: rows, predicted, right
+    rare: list[Any]  # classes with few test rows
 
 
 @dataclass(frozen=True)
@@ -111,6 +131,8 @@ class RunFacts:
     leaderboard: pandas.DataFrame  # one row per role
     judgement: Judgement  # whether learning together helps
     path: LamPath  # the tailored models along λ
+    class_scores: ClassScores | None  # how good probabilities are; None for other targets
+    predictions: pandas.DataFrame  # one row per held-out row: node, target, and what everything predicts
     edges: pandas.DataFrame  # one row per edge
     history: pandas.DataFrame  # the run of the tailored models, by round
     notes: list[str]  # what a user should know

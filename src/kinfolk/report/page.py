@@ -31,7 +31,7 @@ def templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    filters = (words.number, words.breakable, words.signed, words.size, words.share)
+    filters = (words.number, words.breakable, words.signed, words.size, words.share_of_one)
     made.filters.update({each.__name__: each for each in filters})
     made.globals["words"] = words
     return made
@@ -85,18 +85,18 @@ def _leaderboard(run: RunFacts) -> list[dict[str, Any]]:
     board = run.leaderboard.sort_values("error", kind="stable")
     worst = float(board["error"].max()) or 1.0
     rows = []
-    for role, row in board.iterrows():
-        cells = {str(name): None if pandas.isna(value) else value for name, value in row.items()}
-        titles = {"title": words.title(str(role), row["method"]), "subtitle": words.subtitle(str(role), row["method"])}
-        titles["parameter"] = words.parameter(row["parameter"], row["value"])
-        rows.append({**cells, **titles, "role": str(role), "bar": 100 * float(row["error"]) / worst})
+    for name, row in board.iterrows():
+        cells = {str(key): None if pandas.isna(value) else value for key, value in row.items()}
+        named = {"name": str(name), "title": words.title(str(name))}
+        rows.append({**cells, **named, "bar": 100 * float(row["error"]) / worst})
     return rows
 
 
 def _figures(run: RunFacts) -> dict[str, Any]:
     """The figures as plain values; the page gives them its own colours."""
     out = {}
-    for name in ("path", "convergence", "gain", "exchange"):
+    shown = ["path", "convergence", "gain", "exchange", *(["calibration"] if run.class_scores is not None else [])]
+    for name in shown:
         out[name] = json.loads(getattr(Plots(run), name)().to_json())
         out[name]["layout"].pop("template", None)
     return out

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from kinfolk.report.colours import GROUPS, SYMBOLS
-from kinfolk.report.facts import MODEL_ROLES, LamPath, RunFacts
+from kinfolk.report.facts import LamPath, RunFacts
 from kinfolk.report.groups import steady_groups
 from kinfolk.report.positions import positions
+from kinfolk.report.words import title
 from kinfolk.typing import Floats
 
 STEPS = 65_534  # that a number is rounded to, over its range; the next one stands for none
+SOME_ROWS = 100  # held-out rows whose prediction is taken apart
 ERRORS = ("error_alone", "error_pooled", "error_tailored", "error_final")
 
 
@@ -29,13 +31,28 @@ def payload(run: RunFacts) -> dict[str, Any]:
         "tail": packed(run.edges["tail"], "u4"),
         "weight": packed(run.edges["weight"], "f4"),
         "flow": packed(run.edges["flow"], "f4"),
-        "nodes": {name: packed(run.nodes[name], "f4") for name in (*ERRORS, "gain", "gain_alone")}
+        "nodes": {name: packed(run.nodes[name], "f4") for name in (*ERRORS, "gain", "gain_error")}
         | {name: packed(run.nodes[name], "u4") for name in ("train_rows", "test_rows", "group")},
-        "role": packed([MODEL_ROLES.index(role) for role in run.nodes["role"]], "u1"),
-        "roles": [role.value for role in MODEL_ROLES],
+        "blend": _blend(run),
         "path": _path(run.path),
         "colours": GROUPS,
         "symbols": SYMBOLS,
+    }
+
+
+def _blend(run: RunFacts) -> dict[str, Any] | None:
+    """What every member predicts for some held-out rows; None for classes."""
+    if run.target.classifies:
+        return None
+    used = run.leaderboard[run.leaderboard["weight"].fillna(0.0) > 0]
+    step = max(len(run.predictions) // SOME_ROWS, 1)
+    some = run.predictions.iloc[::step][:SOME_ROWS]
+    return {
+        "titles": [title(str(name)) for name in used.index],
+        "weights": [float(weight) for weight in used["weight"]],
+        "nodes": [f"{row}, {node}" for row, node in zip(some["row"], some["node"], strict=True)],
+        "truth": some["target"].astype(float).tolist(),
+        "predicted": [[float(f"{value:.6g}") for value in some[name]] for name in used.index],
     }
 
 

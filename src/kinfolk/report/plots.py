@@ -118,6 +118,20 @@ class Plots:
         figure = go.Figure(trace).update_xaxes(title="round").update_yaxes(title="megabytes sent", rangemode="tozero")
         return figure.update_layout(template="plotly_white", height=260, margin=_margin(), showlegend=False)
 
+    def calibration(self) -> go.Figure:
+        """How often something happens, against the probability that was predicted."""
+        assert self.run.class_scores is not None
+        predicted, happened, count = (np.array(each) for each in zip(*self.run.class_scores.calibration, strict=True))
+        even = go.Scatter(x=[0, 1], y=[0, 1], mode="lines", line={"color": QUIET, "dash": "dot"}, hoverinfo="skip")
+        points = go.Scatter(
+            x=predicted, y=happened, mode="markers", customdata=count,
+            marker={"size": 5 + 20 * np.sqrt(count / count.max()), "color": MAIN},
+            hovertemplate="predicted %{x:.2f}, happened %{y:.2f}<br>%{customdata:,} rows<extra></extra>",
+        )  # fmt: skip
+        figure = go.Figure([even, points]).update_xaxes(title="predicted probability", range=[-0.03, 1.03])
+        figure.update_yaxes(title="share that happened", range=[-0.03, 1.03])
+        return figure.update_layout(template="plotly_white", height=340, margin=_margin(), showlegend=False)
+
     def _by_round(self, column: str, name: str, line: dict[str, Any]) -> go.Scatter:
         values = self.run.history[column].to_numpy(dtype=np.float64)
         shown = values if column == "objective" else np.where(values > 0, values, np.nan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 import pandas
@@ -13,30 +14,70 @@ from kinfolk.checks import listing
 from kinfolk.engine.saved_run import Account
 from kinfolk.report.facts import GraphOrigin, Judgement, Note, Role, RunFacts
 
+RIVALS = {
+    "boosting": "boosting with node and place",
+    "dummies": "regression with node dummies",
+    "ridge": "one regression",
+    "interactions": "regression, dummies and interactions",
+    "lightgbm": "LightGBM with node and place",
+    "lightgbm tuned": "LightGBM, tuned",
+    "forest": "forest with node and place",
+    "mixed intercept": "mixed model, intercepts",
+    "mixed slopes": "mixed model, slopes",
+    "gaussian process": "regression and Gaussian process",
+    "gwr": "geographically weighted regression",
+}  # methods of others
 TITLES = {
-    Role.FINAL: "best validated model per node",
-    Role.TAILORED: "tailored models",
-    Role.ALONE: "every node alone",
-    Role.POOLED: "one model for all",
-    Role.CONTROL: "the same on a random graph",
-}
+    "final": "the blend of all members",
+    "tailored": "tailored models on the graph",
+    "wide": "tailored models, more neighbours by distance",
+    "alone": "every node alone",
+    "pooled": "one model for all",
+    "intercepts": "one model, an intercept per node",
+    "slopes": "random intercepts and slopes",
+    "boosted": "boosting on the rest of one model",
+    "control": "the blend, graphs and places at random",
+    **RIVALS,
+}  # others are members of the user's own, and are called as the user does
 METHODS = {
     "gtvmin": "GTVMin, φ = ‖·‖₂",
     "gtvmin-smooth": "GTVMin, φ = ½‖·‖²",
     "fedrelax": "FedRelax",
     "ifca": "IFCA, no graph",
 }  # others come from a file, and are called as the user does
-PARAMETERS = {"lam": "λ = {}", "ridge": "ridge {}", "model_count": "{} models"}
+ERRORS = {
+    "number": "root mean squared error",
+    "classes": "Brier score",
+    "count": "Poisson deviance",
+    "quantile": "pinball loss",
+}
 NOTES = {
     "coordinates": "{columns} are used as node positions, not as features; list them in `features` to use them "
     "as both.",
+    "only coordinates": "{columns} are used as node positions and, as there is no other usable column, as features.",
+    "coordinates of rows": "{columns} are used as features, and their means as node positions: rows have places of "
+    "their own.",
+    "empty column": "Column {column} has no values: left out.",
     "constant column": "Column {column} has the same value everywhere: left out.",
-    "time column": "Column {column} is the time: later rows are to be predicted, so it is not a feature.",
     "unreadable dates": "Column {column} looks like dates that cannot be read: left out. Write them as 2026-01-31.",
     "names of rows": "Column {column} has a different text in most rows: left out.",
     "rows without a target": "{count} rows without a target were left out.",
     "test rows of unseen classes": "{count} test rows have a class that no training row has: not tested.",
     "classes": "The target is read as {count} classes; task regression predicts it as a number.",
+    "whole numbers": "The target has {count} different whole values and is read as a number; tasks classification and "
+    "count read it otherwise.",
+    "later rows": "The test rows lie beyond the training rows in column {column}: cross-validation predicts "
+    "rows beyond others in it, too.",
+    "new nodes": "The test rows are of nodes without training rows: cross-validation predicts nodes without rows, too.",
+    "few times": "Different times in the test: only {count}. What happens at a single time by chance decides much of "
+    "the comparison.",
+    "dates at random": "Column {column} has dates, but test rows were not chosen by date: errors in the future may be "
+    "larger. The setting time tests on the last rows.",
+    "rare class": "Of class {labels} fewer than {rows} rows are tested: how well it is predicted is hardly known.",
+    "different scales": "The target varies more than ten times as much in some nodes as in others: mean errors are "
+    "those of the former. Its logarithm, or a share of each node's mean, may be the better target.",
+    "member left out": "{member} takes no part: {why}.",
+    "no trend": "Column {column} has no trend that helps to predict later rows: only its seasons are used, if any.",
     "alone is impossible": "Alone is impossible: no tested node has training rows.",
     "nodes without training rows": "{count} tested nodes have no training rows: alone they get the model of all.",
     "graph not used": "This method does not use the graph; it is only shown.",
@@ -76,6 +117,15 @@ def percent(value: float) -> str:
     return f"−{text}" if value < 0 and float(text) else text
 
 
+def roughly(count: int) -> str:
+    """A count in two digits.
+
+    >>> roughly(4642), roughly(38)
+    ('4,600', '38')
+    """
+    return f"{float(f'{count:.2g}'):,.0f}"
+
+
 def signed(value: float) -> str:
     """A change in per cent.
 
@@ -87,13 +137,13 @@ def signed(value: float) -> str:
     return f"{'+' if value > 0 else '−'}{abs(value):.0f} %"
 
 
-def share(value: Any) -> str:
-    """A share of the nodes, or a dash.
+def share_of_one(value: Any) -> str:
+    """A weight in per cent, or a dash.
 
-    >>> share(31.6), share(None)
+    >>> share_of_one(0.316), share_of_one(None)
     ('32 %', '–')
     """
-    return "–" if value is None or pandas.isna(value) else f"{value:.0f} %"
+    return "–" if value is None or pandas.isna(value) else f"{100 * value:.0f} %"
 
 
 def size(count: Any) -> str:
@@ -124,36 +174,19 @@ def breakable(name: str) -> Markup:
 # ---------------------------------------------------------------------- titles
 
 
-def title(role: str, method: str) -> str:
-    """The title of a row of the leaderboard.
+def title(name: str, part: str = "") -> str:
+    """The title of a line of the leaderboard.
 
-    >>> title("tailored", "gtvmin"), title("control", "gtvmin"), title("pooled", "")
-    ('tailored: GTVMin, φ = ‖·‖₂', 'control: the same on a random graph', 'one model for all')
+    >>> title("tailored", "member"), title("boosting", "rival"), title("mine", "member")
+    ('tailored models on the graph', 'rival: boosting with node and place', 'mine')
     """
-    if role in (Role.ALONE, Role.POOLED):
-        return TITLES[Role(role)]
-    return f"{role}: {subtitle(role, method)}"
-
-
-def subtitle(role: str, method: str) -> str:
-    """The title without the role: the method of tailored models."""
-    return METHODS.get(method, method) if role == Role.TAILORED else TITLES[Role(role)]
-
-
-def parameter(name: str, value: float | None) -> str:
-    """The parameter that was chosen.
-
-    >>> parameter("lam", 0.5), parameter("model_count", 3.0), parameter("", None)
-    ('λ = 0.5', '3 models', '–')
-    """
-    if not name or value is None or (name == "ridge" and value == 0):
-        return "–"
-    return PARAMETERS[name].format(number(value))
+    known = TITLES.get(name, name)
+    return f"{part}: {known}" if part in ("rival", "control") else known
 
 
 def error_name(run: RunFacts) -> str:
     """What errors, gains and cross-validation compare."""
-    return "Brier score" if run.target.classifies else "root mean squared error"
+    return ERRORS[run.target.kind]
 
 
 def graph_origin(origin: GraphOrigin) -> str:
@@ -176,13 +209,13 @@ def note_text(note: Note) -> str:
     >>> note_text(Note("rows without a target", {"count": 1200}))
     '1,200 rows without a target were left out.'
     """
-    values = {name: _shown(value) for name, value in note.values.items()}
+    values = {name: value if name == "why" else _shown(value) for name, value in note.values.items()}
     return NOTES[note.kind].format(**values)
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, list):
-        return " and ".join(map(repr, value))
+        return " and ".join(map(repr, value)) if len(value) == 2 else listing(value)
     return f"{value:,}" if isinstance(value, int) else listing([value])
 
 
@@ -197,45 +230,98 @@ def judgement(judged: Judgement) -> str:
 
 def judgement_parts(judged: Judgement) -> tuple[str, str]:
     """The verdict, and the sentences that follow it."""
-    best = TITLES[judged.against] + (", the better baseline" if judged.alone_is_possible else "")
+    best = TITLES[judged.against.value] + (", the better baseline" if judged.alone_is_possible else "")
     compared = f"{percent(abs(judged.gain))} % {'less' if judged.gain >= 0 else 'more'} error than {best}"
-    interval = f"(95 % interval {percent(judged.low)} to {percent(judged.high)} %)"
-    shares = f"{judged.helped:.0f} % of the nodes are better off, {judged.hurt:.0f} % worse."
-    heading, then = {
-        "helps": ("Learning together helps", _about_the_graph(judged)),
-        "does not help": ("Learning together does not help", _advice(judged)),
-        "no clear difference": ("No clear difference", _advice(judged)),
-    }[judged.verdict]
-    lead = "learning together has " if judged.verdict == "no clear difference" else ""
-    return heading, f"{lead}{compared} {interval}. {shares}{then}"
+    if judged.nearer == judged.farther == 0:
+        return "No clear difference", f"on the held-out rows predictions are the same as with {best}."
+    nearer = _nearer(judged)
+    if judged.verdict == "no clear difference":
+        unsure = f"learning together has {compared}{_interval(judged)}. {nearer}. {_could_be_seen(judged)}"
+        return "No clear difference", unsure
+    heading = f"Learning together {judged.verdict}"
+    then = _about_the_graph(judged) if judged.verdict == "helps" else ""
+    return heading, f"{compared}{_interval(judged)}. {nearer}; {_who(judged)}{then}"
 
 
-def _advice(judged: Judgement) -> str:
-    return f" Recommended by cross-validation: {TITLES[judged.recommended]}."
+def _nearer(judged: Judgement) -> str:
+    """On how many rows predictions are nearer, and whether a minority of rows makes the difference."""
+    found = f"Nearer on {judged.nearer:.0f} % of the held-out rows"
+    if judged.nearer + judged.farther < 99:
+        found += f", farther on {judged.farther:.0f} %, else the same"
+    if judged.gain * (judged.nearer - judged.farther) < 0:
+        found += f" (fewer rows with larger errors make the {'gain' if judged.gain > 0 else 'loss'})"
+    return found
+
+
+def _interval(judged: Judgement) -> str:
+    if judged.low is None or judged.high is None:
+        return " on these rows, and whether that is chance cannot be told"
+    blocks = f"blocks of {judged.block:,} successive times" if judged.block > 1 else "single times"
+    units = f", by {blocks}" if judged.unit == "times" else ""
+    units = f", for these {judged.few_times} times only" if judged.few_times is not None else units
+    return f" (95 % interval {percent(judged.low)} to {percent(judged.high)} %{units})"
+
+
+def _could_be_seen(judged: Judgement) -> str:
+    """What would have shown, and how many rows would show a small gain."""
+    if judged.visible is None:
+        few = f"Only {judged.few_times} different times are" if judged.few_times else "Only one group of neighbours is"
+        return f"{few} held out: an interval needs more of them."
+    seen = f"Only a gain of {percent(judged.visible)} % or more would probably have been seen"
+    if judged.visible <= 5 or judged.rows_needed is None:
+        return f"{seen}."
+    return f"{seen}; one of 5 % takes about {roughly(judged.rows_needed)} held-out rows."
+
+
+def _who(judged: Judgement) -> str:
+    """How many nodes are better off, and which are worse off, as far as that is known."""
+    named = f" Worse off, with at most one in ten wrongly named: {listing(judged.worse)}." if judged.worse else ""
+    if judged.better is not None:
+        low, high = (f"{share:.0f}" for share in judged.better)
+        shares = low if low == high else f"{low} to {high}"
+        return f"approximately {shares} % of the nodes are better off.{named}"
+    return f"{'' if named else 'which or '}how many nodes are worse off cannot be told.{named}"
+
+
+def gain_with_interval(row: Mapping[Any, Any]) -> str:
+    """The gain of a method in a table, per cent, and its interval if there is one.
+
+    >>> gain_with_interval({"gain": 7.03, "low": 2.0, "high": 12.0}), gain_with_interval({"gain": 7.03, "low": None})
+    ('7.0 (2.0 to 12)', '7.0 (no interval)')
+    """
+    if pandas.isna(row["gain"]):
+        return ""
+    if pandas.isna(row["low"]):
+        return f"{percent(row['gain'])} (no interval)"
+    return f"{percent(row['gain'])} ({percent(row['low'])} to {percent(row['high'])})"
 
 
 def _about_the_graph(judged: Judgement) -> str:
     if judged.control is None:
         return ""
-    control = f"on a random graph with the same degrees the gain is {percent(judged.control)} %."
+    control = f"with neighbours drawn at random the gain is {percent(judged.control)} %."
     if judged.control < judged.gain / 2:
-        return f" The graph matters: {control}"
-    return f" Which graph it is hardly matters: {control}"
+        return f" Neighbours matter: {control}"
+    return f" Which neighbours hardly matters: {control}"
 
 
 def caption(run: RunFacts) -> str:
     """What stands below the leaderboard."""
-    what = "Brier score (0: always right)" if run.target.classifies else f"{error_name(run)} of {run.columns.target}"
-    against = TITLES[Role.ALONE if Role.ALONE in run.leaderboard.index else Role.POOLED]
+    what = f"{error_name(run)}{'' if run.target.classifies else f' of {run.columns.target}'}"
     tested = f"mean over nodes, {int(run.nodes['test_rows'].sum()):,} held-out rows"
-    return f"Error: {what}, {tested}. Helped, hurt: nodes, compared with {against}. {chosen(run)}"
+    return f"Error: {what}, {tested}. Weight: in the blend, from cross-validation. {better_rival(run)}".rstrip()
 
 
-def chosen(run: RunFacts) -> str:
-    """Which models the nodes end with."""
-    counts = run.nodes["role"].value_counts()
-    shares = [f"{role} {100 * count / len(run.nodes):.0f} %" for role, count in counts.items()]
-    return f"Chosen per node: {', '.join(shares)}."
+def better_rival(run: RunFacts) -> str:
+    """Whether another line has a smaller error than the blend, in a sentence; empty if none has."""
+    board = run.leaderboard
+    others = board[board["part"] != "final"]
+    best, final = int(others["error"].to_numpy().argmin()), float(board["error"][Role.FINAL])
+    less = 100 * (1 - float(others["error"].iloc[best]) / final) if final else 0.0
+    if less < 0.05:
+        return "Nothing else has a smaller error on these rows."
+    name = title(str(others.index[best]), str(others["part"].iloc[best]))
+    return f"On these rows the error is {percent(less)} % smaller with {name}."
 
 
 def same_size(run: RunFacts) -> int | None:
@@ -285,13 +371,15 @@ def _sends(account: Account) -> str:
 
 
 def _besides(run: RunFacts) -> list[str]:
-    """What had to leave nodes besides, for the graph and for nodes that ended with one model for all."""
-    pooled = int((run.nodes["role"] == Role.POOLED).sum())
-    out = []
-    if run.origin.leaves:
-        out.append(f"To find similar nodes, each node first sent {run.origin.leaves}.")
+    """What had to leave nodes besides, for the graph and for other members of the blend."""
+    out = [f"To find similar nodes, each node first sent {run.origin.leaves}."] if run.origin.leaves else []
+    used = run.leaderboard[run.leaderboard["weight"].fillna(0.0) > 0]
+    pooled = [title(str(name)) for name in used.index[used["needs"] == "rows of all"]]
+    sums = [title(str(name)) for name in used.index[used["needs"] == "sums"]]
     if pooled:
-        out.append(f"The model of all, which {pooled:,} nodes end with, was fitted to all rows in one place.")
+        out.append(f"These members of the blend were fitted to all rows in one place: {'; '.join(pooled)}.")
+    if sums:
+        out.append(f"These need sums over the rows of each node: {'; '.join(sums)}.")
     return out
 
 
@@ -309,7 +397,10 @@ def _sees(account: Account) -> list[str]:
 def _hidden(run: RunFacts) -> list[str]:
     if run.account.sends is None:
         return ["Unknown."]
-    out = ["Rows: features and targets are not among what the algorithm declares, and anything else is refused."]
+    out = [
+        "Rows, from these messages: features and targets are not among what the algorithm declares to send, and "
+        "anything else is refused."
+    ]
     if _sent_to(run.account, "neighbours") and run.origin.kind != "similarity":
         out.append("Models of nodes that it has no edge with.")
     if run.account.public:
@@ -336,6 +427,9 @@ def command(run: RunFacts) -> str:
     if run.origin.kind == "edges":
         options["edges"] = "EDGES.csv"
     for name, value in options.items():
+        if value is True:
+            words.append(f"--{name}")
+            continue
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         words += [f"--{name}", text]
     return " ".join(map(shlex.quote, [*words, "--out", "RUN"]))
@@ -343,10 +437,7 @@ def command(run: RunFacts) -> str:
 
 def python_lines(run: RunFacts) -> str:
     """The same in Python."""
-    options = [f"{name}={value!r}" for name, value in run.settings.to_toml().items()]
-    if run.settings.given_model:
-        options = [each for each in options if not each.startswith("model=")]
-        options.append(f"model={run.settings.given_model}(...)")
+    options = run.settings.to_python()
     if run.origin.kind == "edges":
         options.append('edges=kinfolk.read_table("EDGES.csv")')
     return (

@@ -11,13 +11,19 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, listing
-from kinfolk.report.facts import Note
+from kinfolk.report.facts import Note, on_globe
 from kinfolk.tables.settings import Settings
+from kinfolk.typing import Bools, Floats
 
 PLACES = (("lat", "lon"), ("latitude", "longitude"), ("lat", "lng"), ("lat", "long"), ("x", "y"))
-DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+LARGEST_DEGREES = (90.0, 360.0)  # of latitude and longitude
+DATE = re.compile(r"\d{4}-\d{2}")  # a month, or a day and perhaps a time
 OTHER_DATE = r"\d{1,2}[./]\d{1,2}[./]\d{2,4}"
-MOSTLY = 0.5  # a text column with a larger share of numbers is a column of numbers with mistakes
+MOSTLY = 0.5
+FEW = 0.05  # numbers with a larger share of texts among them are categories; with a smaller one there are mistakes
+MISSING = ("?", "-", "--", ".", "..", "*", "na", "n/a", "nan", "none", "null", "unknown", "missing")  # among numbers
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # such as 1,200.50
+FIRST_ROWS = 5  # that a sentence lists
 NAMES_OF_ROWS = 0.5  # a text column with a larger share of different values is useless
 FEW_TEXTS = 50  # ... if there are more than these
 
@@ -47,22 +53,37 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
     _check_there(table, settings)
     mark = settings.test if isinstance(settings.test, str) else None
     coords = _coords(table, settings)
-    taken = {settings.node, settings.target, mark, *coords}
+    moving = bool(coords) and not _settled(table, settings.node, list(coords))
+    taken = {settings.node, settings.target, mark, *(() if moving else coords)}
     chosen = tuple(dict.fromkeys(settings.features)) or tuple(
         map(str, (name for name in table.columns if name not in taken))
     )
-    notes = [Note("coordinates", {"columns": list(coords)})] if coords and not settings.features else []
-    numbers, categories, dates = [], [], []
+    usable, notes = _by_kind(table, chosen, settings)
+    only_places = bool(coords) and not any(usable) and not settings.features
+    if only_places:
+        usable = _by_kind(table, coords, settings)[0]
+    if not any(usable):
+        raise InputError(
+            f"Expected a feature to predict {settings.target!r} from, got none: the table has no other usable column."
+        )
+    kind = "only coordinates" if only_places else "coordinates of rows" if moving else "coordinates"
+    about = [Note(kind, {"columns": list(coords)})] if coords and not settings.features else []
+    return Columns(settings.node, settings.target, *usable, coords, settings.time, mark, (*about, *notes))
+
+
+def _by_kind(
+    table: pandas.DataFrame, chosen: tuple[str, ...], settings: Settings
+) -> tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], list[Note]]:
+    """The usable ones of some columns, as numbers, categories and dates; and why others are left out."""
+    numbers, categories, dates, notes = [], [], [], []
     for name in chosen:
         column = table[name]
         _check_values(column, name)
         if column.isna().all():
-            raise InputError(f"Expected values in column {name!r}, all are missing: leave it out with features.")
-        if column.nunique() <= 1:
+            notes.append(Note("empty column", {"column": name}))
+        elif column.nunique() <= 1:
             notes.append(Note("constant column", {"column": name}))
-        elif name == settings.time and pandas.api.types.is_numeric_dtype(column):
-            notes.append(Note("time column", {"column": name}))
-        elif _is_date(column):
+        elif is_date(column):
             dates.append(name)
         elif name not in settings.categorical and _is_number(column, name):
             numbers.append(name)
@@ -72,14 +93,7 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
             notes.append(Note("names of rows", {"column": name}))
         else:
             categories.append(name)
-    if not numbers + categories + dates:
-        raise InputError(
-            f"Expected a feature to predict {settings.target!r} from, got none: the table has no other usable column."
-        )
-    return Columns(
-        settings.node, settings.target, tuple(numbers), tuple(categories), tuple(dates), coords, settings.time, mark,
-        tuple(notes),
-    )  # fmt: skip
+    return (tuple(numbers), tuple(categories), tuple(dates)), notes
 
 
 def _check_there(table: pandas.DataFrame, settings: Settings) -> None:
@@ -113,16 +127,16 @@ def _check_there(table: pandas.DataFrame, settings: Settings) -> None:
 
 
 def _coords(table: pandas.DataFrame, settings: Settings) -> tuple[str, ...]:
-    """The columns of the coordinates, latitude first: those named, or some that look like it, one place per node."""
+    """The columns of the coordinates, latitude first: those named, or some that look like it."""
     if len(settings.coords) == 2 and settings.coords[1].lower().startswith("lat"):
         return settings.coords[::-1]
-    if settings.coords or settings.graph not in ("auto", "coordinates"):
+    if settings.coords:
         return settings.coords
     lower = {str(name).lower(): str(name) for name in table.columns}
     for pair in PLACES:
         names = [lower[name] for name in pair if name in lower]
-        free = len(names) == 2 and not {settings.node, settings.target} & set(names)
-        if free and _settled(table, settings.node, names):
+        free = len(names) == 2 and not {settings.node, settings.target, settings.time, settings.test} & set(names)
+        if free and _are_places(table, settings.node, names):
             return tuple(names)
     if settings.graph == "coordinates":
         raise InputError(
@@ -131,12 +145,26 @@ def _coords(table: pandas.DataFrame, settings: Settings) -> tuple[str, ...]:
     return ()
 
 
+def _are_places(table: pandas.DataFrame, node: str, names: list[str]) -> bool:
+    """Whether columns place every node: latitudes and longitudes in degrees, or one x and y for each node."""
+    read = table[names].apply(pandas.to_numeric, errors="coerce")
+    known = read.notna().all(axis=1)
+    if len(read[known].drop_duplicates()) < 2:
+        return False
+    if (read.isna() & table[names].notna()).any(axis=None) or table[node][known].nunique() < table[node].nunique():
+        return False
+    if not on_globe(tuple(names)):
+        return _settled(table, node, names) and bool(np.isfinite(read[known]).all(axis=None))
+    return bool((np.abs(read[known].to_numpy()) <= LARGEST_DEGREES).all())
+
+
 def _settled(table: pandas.DataFrame, node: str, names: list[str]) -> bool:
     """Whether columns have one value for every node, as places do."""
     return bool((table.groupby(node)[names].nunique() <= 1).to_numpy().all())
 
 
-def _is_date(column: pandas.Series) -> bool:
+def is_date(column: pandas.Series) -> bool:
+    """Whether a column, some of whose values are known, holds dates."""
     if pandas.api.types.is_datetime64_any_dtype(column) or isinstance(column.dropna().iloc[0], datetime.date):
         return True
     if not pandas.api.types.is_string_dtype(column):
@@ -166,18 +194,45 @@ def _is_number(column: pandas.Series, name: str) -> bool:
         return False
     if pandas.api.types.is_numeric_dtype(column):
         return True
-    known = column.dropna()
-    read = pandas.to_numeric(known.astype(str), errors="coerce")
-    wrong = read.isna().to_numpy()
-    if wrong.all() or wrong.mean() > MOSTLY:
+    read, wrong = as_numbers(column)
+    if wrong.sum() > FEW * column.notna().sum() or np.isnan(read).all():
         return False
     if wrong.any():
-        first = known[wrong].iloc[0]
         raise InputError(
-            f"Expected numbers in column {name!r}, got {first!r} and the like in {wrong.sum():,} of {len(known):,} "
-            "rows: correct these, or list the column as categorical."
+            f"Expected numbers in column {name!r}, got {some_rows(column, wrong)}: correct these, or list the column "
+            "as categorical."
         )
     return True
+
+
+def as_numbers(column: pandas.Series) -> tuple[Floats, Bools]:
+    """Numbers, NaN where they are missing or marked as missing; and which cells hold something else.
+
+    >>> as_numbers(pandas.Series(["1", "2.5", "?", None, "3+", "1,200"]))
+    (array([1.0e+00, 2.5e+00,     nan,     nan,     nan, 1.2e+03]),
+     array([False, False, False, False,  True, False]))
+    """
+    read = pandas.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+    wrong = np.isnan(read) & column.notna().to_numpy(dtype=bool)
+    if wrong.any():
+        codes, texts = pandas.factorize(column[wrong].astype(str))
+        read[wrong] = np.array([_number_in(text) for text in texts])[codes]
+        wrong[wrong] = (~texts.str.strip().str.lower().isin(MISSING))[codes] & np.isnan(read[wrong])
+    return read, wrong
+
+
+def _number_in(text: str) -> float:
+    return float(text.replace(",", "")) if THOUSANDS.fullmatch(text.strip()) else np.nan
+
+
+def some_rows(column: pandas.Series, which: Bools) -> str:
+    """The first of some cells, how many there are, and the index of the first rows that have them.
+
+    >>> some_rows(pandas.Series(["dear", "1", "cheap"]), np.array([True, False, True]))
+    "'dear' and the like in 2 of 3 rows (index 0, 2)"
+    """
+    shown = ", ".join(map(str, column.index[which][:FIRST_ROWS])) + (", ..." if which.sum() > FIRST_ROWS else "")
+    return f"{column[which].iloc[0]!r} and the like in {which.sum():,} of {len(column):,} rows (index {shown})"
 
 
 def _names_rows(column: pandas.Series) -> bool:
@@ -191,7 +246,11 @@ def as_texts(column: pandas.Series) -> pandas.Series:
     >>> as_texts(pandas.Series([3.0, 4.0])).tolist(), as_texts(pandas.Series(["a", 3])).tolist()
     (['3', '4'], ['a', '3'])
     """
-    return column.map(lambda value: str(plain_value(value))).astype(object)
+    if column.dtype == object:  # may hold True beside 1, which are one to a hash table
+        return column.map(lambda value: str(plain_value(value))).astype(object)
+    codes, values = pandas.factorize(column, use_na_sentinel=False)
+    texts = np.array([str(plain_value(value)) for value in values], dtype=object)
+    return pandas.Series(texts[codes], index=column.index, name=column.name, dtype=object)
 
 
 def plain_value(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,12 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, listing
-from kinfolk.tables.columns import Columns, as_texts
+from kinfolk.tables.columns import Columns, as_numbers, as_texts, some_rows
 from kinfolk.typing import Floats
 
 MOST_CATEGORIES = 20  # more are joined into one
 DAY = 86_400.0  # seconds
+NOTHING_LEFT = 1e300  # a scale in which any number is next to zero
 PERIODS = {"hour": DAY, "weekday": 7 * DAY, "season": 365.25 * DAY}
 
 
@@ -30,30 +31,30 @@ def as_times(column: pandas.Series) -> Floats:
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of numbers: a missing one becomes the median, and is marked in a column of its own.
+    """A column of numbers: a missing one becomes the mean, and is marked in a column of its own.
 
-    >>> price = NumberColumn.fit("price", np.array([1.0, np.nan, 4.0, 3.0]))
+    >>> price = NumberColumn.fit("price", np.array([1.0, np.nan, 4.0, 4.0]))
     >>> price.filled(np.array([np.nan, 2.0])).tolist(), price.marks(np.array([np.nan, 2.0])).tolist()
     ([[3.0], [2.0]], [[1.0], [0.0]])
     """
 
     name: str
-    median: float | None  # None: all training rows miss it, and only the mark is left
+    mean: float | None  # None: all training rows miss it, and only the mark is left
     marked: bool  # whether training rows miss it
 
     @classmethod
     def fit(cls, name: str, values: Floats) -> NumberColumn:
-        """Note the median of the training rows, and whether some are missing."""
+        """Note the mean of the training rows, and whether some are missing."""
         known = values[~np.isnan(values)]
-        return cls(name, float(np.median(known)) if len(known) else None, len(known) < len(values))
+        return cls(name, float(np.mean(known)) if len(known) else None, len(known) < len(values))
 
     def filled(self, values: Floats) -> Floats:
         """The numbers (rows, 1), or (rows, 0) where they are left out."""
         if np.isinf(values).any():
             raise InputError(f"Expected finite numbers in column {self.name!r}, got infinity: correct these rows.")
-        if self.median is None:
+        if self.mean is None:
             return np.empty((len(values), 0))
-        return np.where(np.isnan(values), self.median, values)[:, None]
+        return np.where(np.isnan(values), self.mean, values)[:, None]
 
     def marks(self, values: Floats) -> Floats:
         """Where they are missing (rows, 1), or (rows, 0) where that is not marked."""
@@ -89,9 +90,9 @@ class CategoryColumn:
 
     def numbers(self, values: Any) -> Floats:
         """0 or 1 for each category (rows, outputs); one that is not known is among the rest, or none."""
-        place = {value: k for k, value in enumerate(self.shown)}
-        found = np.array([place.get(value, len(place)) for value in values], dtype=np.int64)
-        return np.eye(len(place) + 1)[found][:, : len(place) + self.rest]
+        count = len(self.shown)
+        found = pandas.Index(self.shown, dtype=object).get_indexer(pandas.Index(values, dtype=object))
+        return np.eye(count + 1)[np.where(found < 0, count, found)][:, : count + self.rest]
 
 
 @dataclass(frozen=True)
@@ -101,27 +102,26 @@ class DateColumn:
     A circle is used only if the dates it was fitted to go all the way round: nothing is known of the rest of it.
 
     >>> days = pandas.Series(pandas.date_range("2026-01-01", periods=14))
-    >>> DateColumn.fit("day", days, trend=True).outputs
+    >>> DateColumn.fit("day", days).outputs
     ['day days', 'day weekday sin', 'day weekday cos']
     """
 
     name: str
     middle: float  # seconds
     circles: tuple[str, ...]  # some of ``PERIODS``
-    trend: bool  # whether days count, on one scale; not where later dates are to be predicted
 
     @classmethod
-    def fit(cls, name: str, column: pandas.Series, trend: bool) -> DateColumn:
+    def fit(cls, name: str, column: pandas.Series) -> DateColumn:
         """Note where the middle of the dates is, and which circles they complete."""
         times = as_times(column)
         known = times[~np.isnan(times)]
-        return cls(name, float(known.mean()) if len(known) else 0.0, tuple(_circles(known)), trend)
+        return cls(name, float(known.mean()) if len(known) else 0.0, tuple(_circles(known)))
 
     @property
     def outputs(self) -> list[str]:
         """Names of the numbers."""
-        days = [f"{self.name} days"] if self.trend else []
-        return days + [f"{self.name} {circle} {part}" for circle in self.circles for part in ("sin", "cos")]
+        circles = [f"{self.name} {circle} {part}" for circle in self.circles for part in ("sin", "cos")]
+        return [f"{self.name} days", *circles]
 
     def numbers(self, column: pandas.Series) -> Floats:
         """The dates as numbers (rows, outputs); a missing date is in the middle."""
@@ -131,7 +131,7 @@ class DateColumn:
             shown = column[wrong].iloc[0]
             raise InputError(f"Expected dates such as 2026-01-31 in column {self.name!r}, got {shown!r}: rewrite them.")
         times = np.where(np.isnan(times), self.middle, times)
-        parts = [(times[:, None] - self.middle) / DAY] if self.trend else [np.empty((len(times), 0))]
+        parts = [(times[:, None] - self.middle) / DAY]
         for circle in self.circles:
             angle = 2 * np.pi * times / PERIODS[circle]
             parts.append(np.stack([np.sin(angle), np.cos(angle)], axis=1))
@@ -172,13 +172,12 @@ class Encoder:
         Returns
         -------
         Encoder
-            Numbers and dates get mean 0 and deviation 1. Categories stay 0 and 1, the column of time on its circles.
+            Numbers and dates get mean 0 and deviation 1. Categories stay 0 and 1.
         """
-        dates = sorted(columns.dates, key=lambda name: name == columns.time)  # the column of time comes last
         bare = cls(
             tuple(NumberColumn.fit(name, _floats(rows[name])) for name in columns.numbers),
             tuple(CategoryColumn.fit(name, rows[name]) for name in columns.categories),
-            tuple(DateColumn.fit(name, rows[name], name != columns.time) for name in dates),
+            tuple(DateColumn.fit(name, rows[name]) for name in columns.dates),
             np.zeros(1),
             np.ones(1),
         )
@@ -195,12 +194,12 @@ class Encoder:
     @property
     def _scaled(self) -> list[bool]:
         """Which outputs get mean 0 and deviation 1."""
-        dates = [column.trend for column in self.dates for _ in column.outputs]
-        return [True] * len(self._number_names) + [False] * len(self._category_names) + dates
+        dates = sum(len(column.outputs) for column in self.dates)
+        return [True] * len(self._number_names) + [False] * len(self._category_names) + [True] * dates
 
     @property
     def _number_names(self) -> list[str]:
-        kept = [column.name for column in self.numbers if column.median is not None]
+        kept = [column.name for column in self.numbers if column.mean is not None]
         return kept + [f"missingindicator_{column.name}" for column in self.numbers if column.marked]
 
     @property
@@ -210,6 +209,12 @@ class Encoder:
     def get_feature_names_out(self) -> list[str]:
         """The name of every output."""
         return self._number_names + self._category_names + [name for column in self.dates for name in column.outputs]
+
+    def without(self, outputs: Sequence[int]) -> Encoder:
+        """The same with some outputs at zero, whatever the rows."""
+        scale = self.scale.copy()
+        scale[list(outputs)] = NOTHING_LEFT
+        return dataclasses.replace(self, scale=scale)
 
     def transform(self, rows: pandas.DataFrame) -> Floats:
         """The numbers for some rows.
@@ -266,15 +271,15 @@ class Encoder:
             If the parts do not fit together.
         """
         numbers = [
-            NumberColumn(str(name), None if median is None else float(median), bool(marked))
-            for name, median, marked in noted["numbers"]
+            NumberColumn(str(name), None if mean is None else float(mean), bool(marked))
+            for name, mean, marked in noted["numbers"]
         ]
         categories = [
             CategoryColumn(str(name), tuple(map(str, shown)), bool(rest)) for name, shown, rest in noted["categories"]
         ]
         dates = [
-            DateColumn(str(name), float(middle), tuple(each for each in circles if PERIODS[each]), bool(trend))
-            for name, middle, circles, trend in noted["dates"]
+            DateColumn(str(name), float(middle), tuple(each for each in circles if PERIODS[each]))
+            for name, middle, circles in noted["dates"]
         ]
         scales = [np.asarray(arrays[name], dtype=np.float64) for name in ("centre", "scale")]
         encoder = cls(tuple(numbers), tuple(categories), tuple(dates), *scales)
@@ -304,13 +309,11 @@ def plain(table: pandas.DataFrame, columns: Columns) -> pandas.DataFrame:
         raise InputError(f"Expected columns {listing(columns.features, 12)}, the table has no {listing(missing)}.")
     out = {}
     for name in columns.numbers:
-        read = pandas.to_numeric(table[name], errors="coerce")
-        wrong = (read.isna() & table[name].notna()).to_numpy()
+        out[name], wrong = as_numbers(table[name])
         if wrong.any():
             raise InputError(
-                f"Expected numbers in column {name!r}, got {table[name][wrong].iloc[0]!r}: correct these rows."
+                f"Expected numbers in column {name!r}, got {some_rows(table[name], wrong)}: correct these rows."
             )
-        out[name] = read.to_numpy(dtype=np.float64, na_value=np.nan)
     for name in columns.categories:
         out[name] = as_texts(table[name]).where(table[name].notna(), "missing").to_numpy(dtype=object)
     for name in columns.dates:

@@ -38,17 +38,21 @@ from kinfolk.network.network import Network
 from kinfolk.objective.couplings import Coupling, EuclideanNorm, SquaredNorm
 from kinfolk.objective.losses import Logistic, Loss, Squared
 from kinfolk.report.facts import Role
+from kinfolk.tables.members.scores import loss_of
 from kinfolk.tables.own_code import from_file
 from kinfolk.tables.target import Target
 
-RIDGES = tuple(float(ridge) for ridge in 10.0 ** np.arange(-2, 5))
+RIDGES = (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 1e4)
 NO_RIDGE = 1e-8
-SMOOTH_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1, 0.5))
+SMOOTH_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1, 0.75))
+MANY_ROWS = 200_000  # with more, λ is tried in larger steps
 NORM_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-2, 1.1, 0.375))
-RELAX_LAMS = (0.03, 0.15, 0.7, 3.0, 15.0)
+RELAX_LAMS = (0.05, 0.5, 5.0)
 ANY_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1))
-RELAX_ROUNDS = 4  # each fits every model anew, and starts from the answer for the λ before
+RELAX_ROUNDS = 3  # each fits every model anew, and starts from the answer for the λ before
 IFCA_ROUNDS, IFCA_STARTS = 300, 5
+LINEAR_MEMBERS = ("pooled", "intercepts", "slopes", "tailored", "wide", "boosted")
+OTHER_MEMBERS = ("pooled", "tailored")
 Parameter = Literal["lam", "ridge", "model_count"]
 
 
@@ -67,6 +71,7 @@ class Candidate:
     rounds: int = 1_000
     warm_start: bool = True  # whether each value starts from the one before
     uses_graph: bool = True
+    linear: bool = True  # whether models are linear, so that many classes need a run each
     converges: bool = True  # whether it comes to rest, so that where it starts does not matter
 
     def runs(self, network: Network, values: Sequence[float], accuracy: float) -> Iterator[Run]:
@@ -74,7 +79,7 @@ class Candidate:
         if self.role in (Role.ALONE, Role.POOLED):
             where = merged(network) if self.role is Role.POOLED else network
             return (fit(where, self.algorithm(each), rounds=0, progress=False) for each in values)
-        options: dict[str, Any] = {"rounds": self.rounds, "stop": Tolerance(accuracy), "measure_every": 20}
+        options: dict[str, Any] = {"rounds": self.rounds, "stop": Tolerance(accuracy, None), "measure_every": 20}
         if self.warm_start:
             return (run for _, run in path(network, self.algorithm(values[0]), values, progress=False, **options))
         return (fit(network, self.algorithm(each), progress=False, **options) for each in values)
@@ -88,7 +93,7 @@ def merged(network: Network) -> Network:
     return Network(graphs.edgeless(1), together, public=shared, features=network.features)
 
 
-Method = Callable[[Any, Network, Run], list[Candidate]]  # from what is learnt, and the pooled model
+Method = Callable[[Any, Network, Run], Candidate]  # from what is learnt, and the pooled model
 
 
 @dataclass(frozen=True)
@@ -96,14 +101,25 @@ class Family:
     """A kind of models: how nodes learn alone, and the methods by which they learn together."""
 
     learns: Any  # a loss, or an estimator
+    linear: bool
     ridges: tuple[float, ...]  # to choose from, for nodes alone and for one model for all
     alone: Callable[[Any, float], Any]  # from what is learnt and a ridge term to an algorithm without messages
     methods: Mapping[str, Method]
 
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The members of the blend that are known by name."""
+        return LINEAR_MEMBERS if self.linear else OTHER_MEMBERS
+
+    @property
+    def folds(self) -> int:
+        """The usual number of parts for cross-validation: fewer where each fit is slow."""
+        return 5 if self.linear else 3
+
     def baselines(self) -> tuple[Candidate, Candidate]:
         """One model for all, and every node alone."""
         pooled, alone = (
-            Candidate(role, "", "ridge", self.ridges, lambda ridge: self.alone(self.learns, ridge))
+            Candidate(role, "", "ridge", self.ridges, lambda ridge: self.alone(self.learns, ridge), linear=self.linear)
             for role in (Role.POOLED, Role.ALONE)
         )
         return pooled, alone
@@ -113,7 +129,7 @@ class Family:
         if method not in self.methods:
             from_file(method, "a method", [*self.methods])
 
-    def tailored(self, method: str, network: Network, pooled: Run, ridge: float) -> list[Candidate]:
+    def tailored(self, method: str, network: Network, pooled: Run, ridge: float) -> Candidate:
         """A method by name, or from a file: a function from a loss or an estimator to an algorithm with a λ.
 
         One ridge term for each node adds up to that of the ``pooled`` model, where λ = ∞ leads; but no more than the
@@ -127,7 +143,8 @@ class Family:
             return self.methods[method](learns, network, pooled)
         make = from_file(method, "a method", [*self.methods])
         lams = tuple(part / degree(network) for part in ANY_LAMS)
-        return [Candidate(Role.TAILORED, method, "lam", lams, lambda lam: replace(make(learns), lam=lam))]
+        linear = isinstance(learns, Loss)
+        return Candidate(Role.TAILORED, method, "lam", lams, lambda lam: replace(make(learns), lam=lam), linear=linear)
 
 
 def degree(network: Network) -> float:
@@ -138,40 +155,43 @@ def degree(network: Network) -> float:
 # ---------------------------------------------------------------------- methods
 
 
-def _smooth(loss: Loss, network: Network, pooled: Run) -> list[Candidate]:
+def _smooth(loss: Loss, network: Network, pooled: Run) -> Candidate:
     """Neighbours become similar; λ in units of the curvature of a typical node's loss."""
     losses = network.site.local_losses(loss)
     scale = float(np.median(losses.trace[losses.has_data])) / losses.width / degree(network)
-    return [_gtvmin("gtvmin-smooth", loss, SquaredNorm(), [part * scale for part in SMOOTH_LAMS])]
+    parts = SMOOTH_LAMS if len(network.data.y) <= MANY_ROWS else SMOOTH_LAMS[::2]
+    return _gtvmin("gtvmin-smooth", loss, SquaredNorm(), [part * scale for part in parts])
 
 
-def _clusters(loss: Loss, network: Network, pooled: Run) -> list[Candidate]:
+def _clusters(loss: Loss, network: Network, pooled: Run) -> Candidate:
     """Neighbours become equal; λ in units of the pull of a typical node's data on the pooled model."""
     losses = network.site.local_losses(loss)
     w = np.repeat(pooled.models.w, network.graph.node_count, axis=0)
     pull = np.linalg.norm(losses.gradient(w), axis=1)[losses.has_data]
     scale = float(np.median(pull)) / degree(network)
-    return [_gtvmin("gtvmin", loss, EuclideanNorm(), [part * scale for part in NORM_LAMS])]
+    return _gtvmin("gtvmin", loss, EuclideanNorm(), [part * scale for part in NORM_LAMS])
 
 
 def _gtvmin(method: str, loss: Loss, coupling: Coupling, lams: Sequence[float]) -> Candidate:
     return Candidate(Role.TAILORED, method, "lam", tuple(lams), lambda lam: GTVMin(loss, coupling, lam))
 
 
-def _relaxed(loss: Loss, network: Network, pooled: Run) -> list[Candidate]:
+def _relaxed(loss: Loss, network: Network, pooled: Run) -> Candidate:
     """FedRelax with the estimator that minimises the same loss."""
     if isinstance(loss, Squared):
         return _fedrelax(LinearModel(ridge=loss.ridge, intercept=True), network, pooled)
+    if not isinstance(loss, Logistic):
+        raise InputError("Expected numbers or classes for fedrelax with linear models, got counts or quantiles.")
     return _fedrelax(LogisticRegression(C=1 / max(loss.ridge, NO_RIDGE), max_iter=1_000), network, pooled)
 
 
-def _fedrelax(model: Any, network: Network, pooled: Run) -> list[Candidate]:
+def _fedrelax(model: Any, network: Network, pooled: Run) -> Candidate:
     lams = tuple(part / degree(network) for part in RELAX_LAMS)
     make = partial(FedRelax, model)
-    return [Candidate(Role.TAILORED, "fedrelax", "lam", lams, make, RELAX_ROUNDS, converges=False)]
+    return Candidate(Role.TAILORED, "fedrelax", "lam", lams, make, RELAX_ROUNDS, converges=False, linear=False)
 
 
-def _ifca(loss: Loss, network: Network, pooled: Run) -> list[Candidate]:
+def _ifca(loss: Loss, network: Network, pooled: Run) -> Candidate:
     """Clusters without a graph; their number is chosen."""
 
     def algorithm(count: float) -> IFCA:
@@ -179,11 +199,11 @@ def _ifca(loss: Loss, network: Network, pooled: Run) -> list[Candidate]:
 
     counts = tuple(float(k) for k in range(2, min(6, network.graph.node_count))) or (1.0,)
     options: dict[str, Any] = {"rounds": IFCA_ROUNDS, "warm_start": False, "uses_graph": False}
-    return [Candidate(Role.TAILORED, "ifca", "model_count", counts, algorithm, **options)]
+    return Candidate(Role.TAILORED, "ifca", "model_count", counts, algorithm, **options)
 
 
 LINEAR_METHODS: dict[str, Method] = {
-    "auto": lambda *problem: _smooth(*problem) + _clusters(*problem),
+    "auto": _smooth,
     "gtvmin": _clusters,
     "gtvmin-smooth": _smooth,
     "fedrelax": _relaxed,
@@ -196,15 +216,12 @@ ESTIMATOR_METHODS: dict[str, Method] = {"auto": _fedrelax, "fedrelax": _fedrelax
 
 
 def _linear(target: Target, ridges: tuple[float, ...]) -> Family:
-    if len(target.classes) > 2:
-        return _family(LogisticRegression(max_iter=1_000))
-    loss: Loss = (Logistic if target.classes else Squared)(reduction="sum", intercept=True)
-    return Family(loss, ridges, lambda loss, ridge: Local(replace(loss, ridge=ridge)), LINEAR_METHODS)
+    return Family(loss_of(target), True, ridges, lambda loss, ridge: Local(replace(loss, ridge=ridge)), LINEAR_METHODS)
 
 
 def _family(estimator: Any) -> Family:
     """Models of scikit-learn, or whatever follows its contract: together by FedRelax."""
-    return Family(estimator, (0.0,), lambda model, _: FedRelax(model, 0.0), ESTIMATOR_METHODS)
+    return Family(estimator, False, (0.0,), lambda model, _: FedRelax(model, 0.0), ESTIMATOR_METHODS)
 
 
 def _estimators(regressor: BaseEstimator, classifier: BaseEstimator) -> Callable[[Target], Family]:
@@ -219,8 +236,8 @@ MODELS: dict[str, Callable[[Target], Family]] = {
         RandomForestRegressor(30, min_samples_leaf=2), RandomForestClassifier(30, min_samples_leaf=2)
     ),
     "boosting": _estimators(
-        HistGradientBoostingRegressor(max_iter=50, min_samples_leaf=5, early_stopping=False),
-        HistGradientBoostingClassifier(max_iter=50, min_samples_leaf=5, early_stopping=False),
+        HistGradientBoostingRegressor(learning_rate=0.2, max_iter=30, min_samples_leaf=5, early_stopping=False),
+        HistGradientBoostingClassifier(learning_rate=0.2, max_iter=30, min_samples_leaf=5, early_stopping=False),
     ),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas
@@ -18,6 +18,8 @@ from kinfolk.tables.columns import Columns, as_texts
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats, Ints
+
+WIDE, SOFT = 15, 0.3  # the second graph: neighbours of a node, and the part of a typical distance that softens weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,49 +37,51 @@ class GraphSource:
 
 
 def graph_source(
-    table: pandas.DataFrame, columns: Columns, settings: Settings, names: list[str], edges: pandas.DataFrame | None
-) -> tuple[GraphSource, Floats | None]:
-    """How the graph comes about, and where the nodes are, if that is known."""
-    places = node_places(table, columns, names) if columns.coords else None
+    places: Floats | None, columns: Columns, settings: Settings, names: list[str], edges: pandas.DataFrame | None
+) -> GraphSource:
+    """How the graph comes about; ``places``: where the nodes are, if that is known."""
     k = min(settings.neighbours, len(names) - 1)
     if edges is not None:
-        return GraphSource(GraphOrigin("edges"), graph_of_edges(edges, names)), places
+        return GraphSource(GraphOrigin("edges"), graph_of_edges(edges, names))
     if settings.graph == "complete":
-        return GraphSource(GraphOrigin("complete"), graphs.complete(len(names), names)), places
+        return GraphSource(GraphOrigin("complete"), graphs.complete(len(names), names))
     if places is not None and settings.graph in ("auto", "coordinates"):
-        _check_apart(places, names)
-        near = graphs.knn(places, k, metric="great-circle" if on_globe(columns.coords) else "planar", names=names)
-        return GraphSource(GraphOrigin("coordinates", k, columns.coords), near), places
-    return GraphSource(GraphOrigin("similarity", k, leaves=DeviationDistance.leaves)), places
+        near = graphs.knn(places, k, metric=_metric(on_globe(columns.coords)), names=names)
+        return GraphSource(GraphOrigin("coordinates", k, columns.coords), near)
+    return GraphSource(GraphOrigin("similarity", k, leaves=DeviationDistance.leaves))
 
 
-def node_places(table: pandas.DataFrame, columns: Columns, names: list[str]) -> Floats:
-    """The coordinates of every node (nodes, 2): one place each."""
-    read = {name: pandas.to_numeric(table[name], errors="coerce") for name in columns.coords}
-    spots = pandas.DataFrame(read | {"node": as_texts(table[columns.node])})
-    lost = spots[list(columns.coords)].isna().any(axis=1)
-    if lost.any():
-        raise InputError(
-            f"Expected coordinates in every row, got none in {int(lost.sum()):,} rows "
-            f"(node {spots['node'][lost].iloc[0]!r}): fill them, or choose another graph, such as similarity."
-        )
-    several = spots.groupby("node")[list(columns.coords)].nunique().max(axis=1)
-    if (several > 1).any():
-        raise InputError(
-            f"Expected one place for every node, node {several.idxmax()!r} has {several.max()}: correct them, or "
-            "choose another graph, such as similarity."
-        )
-    return spots.groupby("node")[list(columns.coords)].first().loc[names].to_numpy(dtype=np.float64)
+def wide_graph(places: Floats | None, globe: bool, names: list[str]) -> Graph | None:
+    """The second graph: each node with its 15 nearest, or all; near ones weigh more. None without places.
+
+    The weight at distance d is m / (d + 0.3 m), where m is the median distance of neighbours.
+
+    Parameters
+    ----------
+    places : Floats or None
+        The place of every node (nodes, 2).
+    globe : bool
+        Whether they are latitudes and longitudes.
+    names : list of str
+        The names of the nodes.
+
+    Returns
+    -------
+    Graph or None
+        The graph.
+
+    >>> wide_graph(np.array([[0.0, 0.0], [0.0, 1.0], [0.0, 3.0]]), False, list("abc")).weights.round(3).tolist()
+    [1.25, 0.556, 0.769]
+    """
+    if places is None:
+        return None
+    ends, length = graphs.nearest_pairs(places, min(WIDE, len(places) - 1), metric=_metric(globe))
+    typical = float(np.median(length)) or float(length.mean()) or 1.0
+    return Graph(len(places), ends, typical / (length + SOFT * typical), names)
 
 
-def _check_apart(places: Floats, names: list[str]) -> None:
-    _, inverse, count = np.unique(places, axis=0, return_inverse=True, return_counts=True)
-    if (count > 1).any():
-        together = np.flatnonzero(inverse.ravel() == int(np.argmax(count > 1)))
-        raise InputError(
-            f"Expected every node at a place of its own, got {listing(names[k] for k in together)} at the same "
-            "coordinates: correct them, or choose another graph, such as similarity."
-        )
+def _metric(globe: bool) -> Literal["planar", "great-circle"]:
+    return "great-circle" if globe else "planar"
 
 
 def named_ends(edges: pandas.DataFrame) -> Any:

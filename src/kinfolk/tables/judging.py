@@ -1,151 +1,123 @@
-"""Judging: does learning together help, how much, and how sure is that."""
+"""Judging: does learning together help, how much, how sure is that, and what could have been seen."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-import pandas
 import scipy.stats
 
 from kinfolk.network.graph import Graph
 from kinfolk.report.facts import Judgement, Role, Verdict
-from kinfolk.tables.target import Target
-from kinfolk.typing import Floats, Ints
+from kinfolk.tables.held_out import HeldOutErrors
+from kinfolk.tables.node_gains import clearly_worse, relative_gains, share_better
+from kinfolk.tables.uncertainty import FEW_TIMES, Uncertainty, log_ratio, uncertainty
+from kinfolk.typing import Ints
 
-DRAWS = 2_000
-FEW_NODES = 20  # with fewer, rows are drawn anew rather than nodes,
-SOME_ROWS = 5  # ... if every node has so many
-INTERVAL = (2.5, 97.5)
-WORST = -999.0  # per cent: what is next to no error cannot be compared with
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOutErrors:
-    """The errors of test rows, method by method, and whose they are."""
-
-    rows: dict[str, Floats]  # method -> (rows,)
-    owner: Ints  # (rows,)
-    target: Target  # has the units in which errors are shown
-
-    def by_node(self, node_count: int) -> pandas.DataFrame:
-        """The mean error of every node and method; NaN without test rows."""
-        count = np.bincount(self.owner, minlength=node_count)
-        with np.errstate(invalid="ignore"):
-            return pandas.DataFrame(
-                {name: np.bincount(self.owner, loss, minlength=node_count) / count for name, loss in self.rows.items()}
-            )
-
-    def less(self, loss: Any, reference: Any) -> Any:
-        """Per cent by which an error is below another, both as they are shown; at least ``WORST``."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            less = 100 * (1 - self.target.shown(loss) / self.target.shown(reference))
-        return np.where((loss == 0) & (reference == 0), 0.0, np.maximum(less, WORST))
+INSIDE = 0.975  # two-sided 95 %
+POWER = 0.8  # how often a gain must show to count as one that could have been seen
+ENDS = ("low", "high")  # of an interval
+WANTED = 5.0  # per cent: the gain for which the number of rows is given
 
 
-def interval(errors: HeldOutErrors, graph: Graph, baseline: str, method: str, seed: int) -> tuple[float, float, float]:
-    """Per cent by which the mean error of a method is below that of a baseline, with a 95 % interval by bootstrap.
+class Gain(NamedTuple):
+    """Per cent by which the mean error of a method is below that of a baseline, and how sure that is."""
 
-    With many nodes, blocks of neighbouring nodes are drawn, since neighbours err alike; with few that have several rows
-    each, these very nodes are meant, and the rows of each are drawn anew. A bootstrap of few units is too narrow: it
-    is widened, on the logarithmic scale, as Student's t is wider than the normal distribution.
+    gain: float
+    low: float | None  # the 95 % interval; None with fewer than two units
+    high: float | None
+    visible: float | None  # the smallest gain that would have shown in four of five tests like this one
+    rows_needed: int | None  # about how many test rows would show ``WANTED``
+    uncertainty: Uncertainty | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Clear only if the whole interval is on one side of zero."""
+        if self.low is None or self.high is None:
+            return "no clear difference"
+        return "helps" if self.low > 0 else "does not help" if self.high < 0 else "no clear difference"
+
+
+def gain_over(errors: HeldOutErrors, graph: Graph, baseline: str, method: str) -> Gain:
+    """Compare two methods on the same rows: the gain, its 95 % interval, and what could have been seen.
+
+    The interval is symmetric for the logarithm of the ratio of mean errors, with Student's t for few units.
     """
-    nodes = errors.by_node(graph.node_count).dropna()
-    found, reference = (nodes[name].to_numpy().mean() for name in (method, baseline))
-    rng = np.random.default_rng([seed, 7])
-    by_rows = len(nodes) < FEW_NODES and np.bincount(errors.owner)[nodes.index].min() >= SOME_ROWS
-    base, ours, units, freedom = (_draw_rows if by_rows else _draw_blocks)(errors, graph, (baseline, method), rng)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        centre, drawn = np.log(found / reference), np.log(ours / base)
-        wider = np.sqrt(units / max(units - 1, 1)) * scipy.stats.t.ppf(0.975, max(freedom, 1)) / 1.96
-        ends = np.exp(centre + wider * (np.nanpercentile(drawn, INTERVAL) - centre))
-    low, high = sorted(errors.less(ends * reference, reference))
-    return float(errors.less(found, reference)), float(low), float(high)
+    ratio = log_ratio(errors.rows[method], errors.rows[baseline], errors.owner)
+    found = uncertainty(ratio.influence, errors.owner, errors.times, graph)
+    gain = float(errors.less(errors.mean(method), errors.mean(baseline)))
+    if found is None:
+        return Gain(gain, None, None, None, None, None)
+    reach, power = (float(scipy.stats.t.ppf(share, found.freedom)) * found.error for share in (INSIDE, POWER))
+    low, high = (_less(errors, ratio.value + sign * reach) for sign in (1, -1))
+    visible = _less(errors, -reach - power)
+    needed = int(np.ceil(len(errors.owner) * ((reach + power) / _distance(errors)) ** 2))
+    return Gain(gain, low, high, visible, needed, found)
 
 
-def _draw_blocks(
-    errors: HeldOutErrors, graph: Graph, methods: tuple[str, str], rng: np.random.Generator
-) -> tuple[Floats, Floats, int, int]:
-    """Sums of node errors over blocks of neighbours, drawn with replacement (draws,); units and their freedom."""
-    nodes = errors.by_node(graph.node_count)
-    known = nodes[methods[0]].notna().to_numpy()
-    block = np.unique(neighbourhoods(graph)[known], return_inverse=True)[1]
-    count = int(block.max()) + 1
-    drawn = rng.multinomial(count, np.full(count, 1 / count), size=DRAWS).astype(np.float64)
-    base, ours = (np.bincount(block, nodes[name].to_numpy()[known]) for name in methods)
-    return drawn @ base, drawn @ ours, count, count - 1
+def _less(errors: HeldOutErrors, log_of_ratio: float) -> float:
+    """The logarithm of a ratio of errors as per cent less error."""
+    return float(errors.less(np.exp(log_of_ratio), 1.0))
 
 
-def _draw_rows(
-    errors: HeldOutErrors, graph: Graph, methods: tuple[str, str], rng: np.random.Generator
-) -> tuple[Floats, Floats, int, int]:
-    """Sums over nodes of the mean error of rows drawn with replacement within each (draws,); rows and freedom."""
-    base, ours = np.zeros(DRAWS), np.zeros(DRAWS)
-    for node in np.unique(errors.owner):
-        rows = np.flatnonzero(errors.owner == node)
-        drawn = rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows)), size=DRAWS) / len(rows)
-        base += drawn @ errors.rows[methods[0]][rows]
-        ours += drawn @ errors.rows[methods[1]][rows]
-    fewest = int(np.unique(errors.owner, return_counts=True)[1].min())
-    return base, ours, fewest, len(errors.owner) - len(np.unique(errors.owner))
+def _distance(errors: HeldOutErrors) -> float:
+    """A gain of ``WANTED`` as a difference of logarithms of mean errors, which double where roots are shown."""
+    return float(-np.log(1 - WANTED / 100) * np.log(4) / np.log(errors.target.shown(4.0)))
 
 
-def neighbourhoods(graph: Graph) -> Ints:
-    """Blocks of neighbouring nodes, each of at most √n / 2 nodes, grown along edges.
+def gain_over_better(errors: HeldOutErrors, graph: Graph, baselines: Sequence[Role], method: str) -> tuple[Role, Gain]:
+    """The gain over the better of some baselines, and which one that is on the test rows.
 
-    >>> from kinfolk import graphs
-    >>> neighbourhoods(graphs.chain(16))
-    array([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7])
+    Test rows may be wrong about which one is better. So the interval is that of the smallest of the gains over each of
+    them: it begins and ends where the first of their intervals does.
     """
-    most = max(1, round(np.sqrt(graph.node_count) / 2))
-    adjacency = graph.to_sparse()
-    block = np.full(graph.node_count, -1)
-    count = 0
-    for start in range(graph.node_count):
-        if block[start] >= 0:
-            continue
-        queue, size = [start], 0
-        while queue and size < most:
-            node = queue.pop(0)
-            if block[node] >= 0:
-                continue
-            block[node], size = count, size + 1
-            near = adjacency.indices[adjacency.indptr[node] : adjacency.indptr[node + 1]]
-            queue += [int(k) for k in near if block[k] < 0]
-        count += 1
-    return block.astype(np.int64)
+    found = {role: gain_over(errors, graph, role, method) for role in baselines}
+    against = min(baselines, key=lambda role: found[role].gain)
+    lows, highs = ([end for each in found.values() if (end := getattr(each, name)) is not None] for name in ENDS)
+    return against, found[against]._replace(low=min(lows, default=None), high=min(highs, default=None))
 
 
-def judge(errors: HeldOutErrors, graph: Graph, recommended: Role, alone_is_possible: bool, seed: int) -> Judgement:
-    """Compare tailored models with the better baseline.
+def judge(errors: HeldOutErrors, graph: Graph, baselines: Sequence[Role]) -> Judgement:
+    """Compare the models that predict with the better baseline.
 
     Parameters
     ----------
     errors : HeldOutErrors
         The errors of the test rows, by role.
     graph : Graph
-        Neighbours err alike, so nodes are drawn in blocks.
-    recommended : Role
-        What cross-validation in the training rows recommends.
-    alone_is_possible : bool
-        Whether some tested node has rows to learn alone from.
-    seed : int
-        Seed of the draws.
+        Neighbours err alike, so blocks of them are compared.
+    baselines : sequence of Role
+        What they are compared with: one model for all, and every node alone where that is possible.
 
     Returns
     -------
     Judgement
         The verdict and its numbers.
     """
-    nodes = errors.by_node(graph.node_count).dropna()
-    baselines = [Role.ALONE, Role.POOLED] if alone_is_possible else [Role.POOLED]
-    against = min(baselines, key=lambda role: nodes[role].to_numpy().mean())
-    gain, low, high = interval(errors, graph, against, Role.TAILORED, seed)
-    difference = nodes[Role.TAILORED] - nodes[against]
-    verdict: Verdict = "helps" if low > 0 else "does not help" if high < 0 else "no clear difference"
+    against, found = gain_over_better(errors, graph, baselines, Role.FINAL)
+    clear = found.verdict != "no clear difference"
+    gains = relative_gains(errors, Role.FINAL, against)
     control = None
-    if Role.CONTROL in errors.rows and verdict == "helps":
-        control = interval(errors, graph, against, Role.CONTROL, seed)[0]
-    helped, hurt = (100 * float(nodes.mean()) for nodes in (difference < 0, difference > 0))
-    return Judgement(verdict, recommended, against, alone_is_possible, gain, low, high, helped, hurt, control)
+    if Role.CONTROL in errors.rows and found.verdict == "helps":
+        control = gain_over(errors, graph, against, Role.CONTROL).gain
+    named = clearly_worse(gains, errors.owner) if errors.times is None else np.array([], dtype=np.int64)
+    known = found.uncertainty
+    return Judgement(
+        verdict=found.verdict, against=against, alone_is_possible=Role.ALONE in baselines,
+        gain=found.gain, low=found.low, high=found.high, visible=found.visible, rows_needed=found.rows_needed,
+        unit=known.unit if known else None, units=known.units if known else 1, block=known.block if known else 0,
+        few_times=_few_times(errors),
+        nearer=errors.nearer(Role.FINAL, against), farther=errors.nearer(against, Role.FINAL),
+        better=share_better(gains, errors.owner) if clear else None, worse=_names(graph, named), control=control,
+    )  # fmt: skip
+
+
+def _few_times(errors: HeldOutErrors) -> int | None:
+    """How many times are tested, if they are too few to include the luck of a time."""
+    count = None if errors.times is None else len(np.unique(errors.times))
+    return count if count is not None and count < FEW_TIMES else None
+
+
+def _names(graph: Graph, nodes: Ints) -> tuple[str, ...]:
+    return tuple(str(graph.names[k]) for k in nodes)

@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kinfolk.checks import InputError
+from kinfolk.checks import InputError, comma_list
+from kinfolk.tables.settings import GIVEN
 
 
 def code_file(place: Any) -> Path | None:
     """The file of ``file.py:Name``; None for anything else."""
     file = place.rpartition(":")[0] if isinstance(place, str) else ""
     return Path(file).resolve() if file.endswith(".py") else None
+
+
+def code_files(settings: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+    """The files of code that settings name, each with what it is for: a model, a method or a member.
+
+    >>> [(what, file.name) for what, file in code_files({"model": "ridge", "members": "pooled,mine.py:Mine"})]
+    [('member', 'mine.py')]
+    """
+    members = settings.get("members", ())
+    several = comma_list(members) if isinstance(members, str) else members if isinstance(members, list | tuple) else ()
+    places = [*((what, settings.get(what)) for what in ("model", "method")), *(("member", each) for each in several)]
+    found = ((what, code_file(place)) for what, place in places)
+    return ((what, file) for what, file in found if file is not None)
+
+
+def given_name(thing: Any) -> str:
+    """How settings call what was given as an object, or as a type."""
+    return f"{GIVEN}{thing.__name__ if isinstance(thing, type) else type(thing).__name__}"
 
 
 def from_file(place: str, what: str, known: list[str]) -> Any:

@@ -15,35 +15,35 @@ from kinfolk.tables.target import Target
 from kinfolk.typing import Floats, Ints
 
 if TYPE_CHECKING:
-    from kinfolk.tables.table_run import Member
+    from kinfolk.tables.comparison import Entry
 
 MOST_NUMBERS = 12  # of a signature
 
 
-def lam_path(target: Target, graph: Graph, member: Member, path_runs: list[Run]) -> LamPath:
+def lam_path(target: Target, graph: Graph, entry: Entry, path_runs: list[Run]) -> LamPath:
     """The path of the tailored models; only the answer where the parameter is not λ."""
-    kept = path_runs if member.parameter == "lam" else path_runs[member.best : member.best + 1]
+    kept = path_runs if entry.parameters[0] == "lam" else path_runs[entry.best : entry.best + 1]
     signatures = np.array([_signature(run, target) for run in kept])
-    best = member.best if member.parameter == "lam" else 0
+    best = entry.best if entry.parameters[0] == "lam" else 0
     allowed = spread(_filled(signatures[best])) * UNEXPLAINED
     found = np.array([groups(graph, _filled(numbers), allowed) for numbers in signatures])
     w = hasattr(path_runs[0].models, "w")
     numbers = signatures.shape[2]
     names = (*path_runs[0].problem.features, "intercept") if w else tuple(f"point {k}" for k in range(numbers))
-    return path_of(target, member, found, signatures[:, :, :MOST_NUMBERS], names[:MOST_NUMBERS], w)
+    return path_of(target, entry, found, signatures[:, :, :MOST_NUMBERS], names[:MOST_NUMBERS], w)
 
 
 def path_of(
-    target: Target, member: Member, groups: Ints, signature: Floats, names: tuple[str, ...], coefficients: bool
+    target: Target, entry: Entry, groups: Ints, signature: Floats, names: tuple[str, ...], coefficients: bool
 ) -> LamPath:
     """The path, with the errors that cross-validation found."""
-    kept = slice(None) if member.parameter == "lam" else slice(member.best, member.best + 1)
-    shown = target.shown(member.errors[kept])
+    kept = slice(None) if entry.parameters[0] == "lam" else slice(entry.best, entry.best + 1)
+    shown = target.shown(entry.errors[kept])
     folds = shown.shape[1]
     return LamPath(
-        lams=member.values[kept],
-        chosen=member.best if member.parameter == "lam" else 0,
-        errors=target.shown(member.errors[kept].mean(axis=1)),
+        lams=entry.values[kept, 0],
+        chosen=entry.best if entry.parameters[0] == "lam" else 0,
+        errors=target.shown(entry.errors[kept] @ entry.shares),
         spread=shown.std(axis=1, ddof=1) / np.sqrt(folds) if folds > 1 else np.zeros(len(shown)),
         groups=groups,
         signature=signature,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas
@@ -13,29 +14,21 @@ from kinfolk.network import graphs, public
 from kinfolk.network.data import Data
 from kinfolk.network.network import Network
 from kinfolk.report.facts import Note
+from kinfolk.tables.cautions import cautions
 from kinfolk.tables.columns import Columns, as_texts, find_columns, node_names
 from kinfolk.tables.encoding import Encoder, encode, plain
 from kinfolk.tables.families import Family, family_of
 from kinfolk.tables.graph_source import GraphSource, graph_source
+from kinfolk.tables.members.own import OwnEstimator, own_members
+from kinfolk.tables.places import filled, node_places, row_places
 from kinfolk.tables.reading import fingerprint
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.settings import Settings
-from kinfolk.tables.splits import Fold, folds, held_out_rows, table_times
-from kinfolk.tables.target import Target
-from kinfolk.typing import Bools, Floats, Ints
+from kinfolk.tables.splits import Folding, folding_like_the_test, held_out_rows, held_together
+from kinfolk.tables.target import Target, known_targets, target_notes
+from kinfolk.typing import Bools, Floats
 
 PUBLIC_POINTS = 100
-
-
-class Rows(NamedTuple):
-    """Rows as learning sees them."""
-
-    X: Floats  # (rows, features)
-    y: Floats  # (rows,)
-    owner: Ints  # (rows,) number of the node
-
-    def take(self, which: Any) -> Rows:
-        """Some of them, by a mask or by number."""
-        return Rows(self.X[which], self.y[which], self.owner[which])
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,59 +47,100 @@ class Prepared:
     names: list[str]  # of the nodes
     rows: Rows
     training: Rows
-    folds: list[Fold]  # of the training rows
+    folding: Folding  # of the training rows
     held_out: Bools  # (rows,) the test rows
     source: GraphSource
-    places: Floats | None  # (nodes, 2)
+    places: Floats | None  # (nodes, 2) the middle of each node's rows
     notes: list[Note]
+    own_members: dict[str, OwnEstimator]  # members of the blend that are the user's own, by name
+    trend_left_out: bool = False  # whether features that grow with time are at zero
 
     @property
     def test(self) -> Rows:
         """The test rows."""
         return self.rows.take(self.held_out)
 
+    @property
+    def trend(self) -> tuple[int, ...]:
+        """The features that grow with time, where later times are predicted; none if they have been left out."""
+        column, names = self.folding.column, self.encoder.get_feature_names_out()
+        if column is None or self.trend_left_out:
+            return ()
+        return tuple(k for k, name in enumerate(names) if name in (column, f"{column} days"))
+
+    def without_trend(self) -> Prepared:
+        """The same with these features at zero."""
+        encoder = self.encoder.without(self.trend)
+        X = self.rows.X.copy()
+        X[:, list(self.trend)] = 0.0
+        rows, seen = self.rows._replace(X=X), self.training.X.copy()
+        seen[:, list(self.trend)] = 0.0
+        notes, training = (
+            [*self.notes, Note("no trend", {"column": self.folding.column})],
+            self.training._replace(X=seen),
+        )
+        return replace(self, encoder=encoder, rows=rows, training=training, notes=notes, trend_left_out=True)
+
+    @property
+    def test_times(self) -> Floats | None:
+        """The times of the test rows, where later times are predicted."""
+        return None if self.folding.all_times is None else self.folding.all_times[self.held_out]
+
     def network(self, rows: Any = slice(None)) -> Network:
         """The network of some training rows, with public points for methods that compare predictions."""
-        data = Data.from_rows(*self.training.take(rows), len(self.names))
+        taken = self.training.take(rows)
+        data = Data.from_rows(taken.X, taken.y, taken.owner, len(self.names))
         blank, features = graphs.edgeless(len(self.names), self.names), self.encoder.get_feature_names_out()
         network = Network(blank, data, features=features)
         network = network.with_graph(self.source.graph(network, self.target))
         return network.with_public(public.like_the_data(network, PUBLIC_POINTS, seed=self.settings.seed))
 
 
-def prepare(table: pandas.DataFrame, settings: Settings, *, edges: Any = None, model: Any = None) -> Prepared:
-    """Refuse what cannot work; split; encode, fitted to the training rows alone. ``model``: one that has no name."""
+def prepare(
+    table: pandas.DataFrame, settings: Settings, *, edges: Any = None, model: Any = None, members: Sequence[Any] = ()
+) -> Prepared:
+    """Refuse what cannot work; split; encode, fitted to the training rows alone.
+
+    ``model`` and ``members`` are objects that have no name a file could hold.
+    """
     settings.check()
     if not isinstance(table, pandas.DataFrame):
         raise InputError(f"Expected a data frame, got {type(table).__name__}: read a file with kinfolk.read_table.")
     given = table.rename(columns=str)
     edges = edges if edges is None or isinstance(edges, pandas.DataFrame) else pandas.DataFrame(list(edges))
-    columns = find_columns(given, settings)
-    table = given[given[columns.target].notna()]
+    table = given[known_targets(given[settings.target])] if settings.target in given else given
+    columns = find_columns(table, settings)
     names = sorted(as_texts(table[columns.node]).unique())
     owner = np.searchsorted(np.array(names, dtype=object), node_names(table, columns.node)).astype(np.int64)
-    held_out = held_out_rows(table, columns, settings, owner)
+    place = row_places(table, columns)
+    units = held_together(settings, owner, place, names, columns.coords)
+    held_out = held_out_rows(table, columns, settings, owner, units)
     target = Target.of(table[columns.target], ~held_out, settings)
     family = family_of(settings.model if model is None else model, target)
     family.check(settings.method)
+    own = own_members(settings.members, members, family.members, target)
     y = target.encode(table[columns.target])
     unseen = held_out & np.isnan(y)
     if (unseen == held_out).all():
         raise InputError("Expected test rows of classes that training rows have, got none: hold out other rows.")
-    source, places = graph_source(table, columns, settings, names, edges)
+    places = None if place is None else node_places(place, owner, ~held_out, names, columns.coords)
+    source = graph_source(places, columns, settings, names, edges)
     encoder = Encoder.fit(plain(table[~held_out], columns), columns)
-    rows = Rows(encode(encoder, table, columns), y, owner)
-    times = table_times(table, columns.time)[~held_out] if columns.time else None
+    place = None if place is None or places is None else filled(place, owner, places)
+    rows = Rows(encode(encoder, table, columns), y, owner, place)
+    folding, found = folding_like_the_test(table, columns, settings, owner, units, held_out, family.folds)
     notes = [
         *columns.notes,
         *_counted("rows without a target", len(given) - len(table)),
-        *target.notes,
+        *target_notes(table[columns.target][~held_out], target, settings),
+        *found,
         *_counted("test rows of unseen classes", int(unseen.sum())),
+        *cautions(columns, target, y, owner, held_out),
     ]
     marks = fingerprint(given), "" if edges is None else fingerprint(edges)
     return Prepared(
         settings, *marks, len(given), table, family, columns, encoder, target, names, rows, rows.take(~held_out),
-        list(folds(owner[~held_out], times, settings.folds, settings.seed)), held_out & ~unseen, source, places, notes,
+        folding, held_out & ~unseen, source, places, notes, own,
     )  # fmt: skip
 
 

@@ -8,64 +8,60 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas
 
-from kinfolk.report.facts import MODEL_ROLES, Role
+from kinfolk.report.facts import SHOWN_ROLES, Role
 from kinfolk.tables.columns import node_names, plain_value
+from kinfolk.tables.node_gains import node_gains
 from kinfolk.tables.prepared import Prepared
 from kinfolk.typing import Floats
 
 if TYPE_CHECKING:
     from kinfolk.tables.table_run import TableRun
 
-FLOAT = 8  # bytes
-
 
 def leaderboard(run: TableRun) -> pandas.DataFrame:
-    """Every role on the same test rows: error, the nodes it helps and hurts, seconds, bytes."""
+    """The blend, its members, baselines, control and rivals on the same test rows: error, weight, seconds, bytes."""
     mean = run.errors.by_node(run.graph.node_count).dropna()
-    reference = Role.ALONE if run.alone_is_possible else Role.POOLED
-    rows = {}
-    for role in (role for role in Role if role.value in mean and (run.alone_is_possible or role is not Role.ALONE)):
-        member, error = run.members[Role.TAILORED if role is Role.FINAL else role], mean[role]
-        better, worse = ((100 * float(each.mean())) for each in (error < mean[reference], error > mean[reference]))
-        rows[role.value] = {
-            "method": "" if role is Role.FINAL else member.method,
-            "error": float(run.target.shown(error.mean())),
-            "helped": np.nan if role is reference else better,
-            "hurt": np.nan if role is reference else worse,
-            "parameter": "" if role is Role.FINAL else member.parameter,
-            "value": np.nan if role is Role.FINAL else member.value,
-            "seconds": member.seconds,
-            "bytes": _bytes(run, role),
-        }
-        if run.target.classifies:
-            truth = run.predictions["target"].map(plain_value)
-            rows[role.value]["wrong"] = 100 * float((run.predictions[role.value].map(plain_value) != truth).mean())
-    return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("role")
+    kept = [name for name in mean.columns if run.alone_is_possible or name != Role.ALONE]
+    rows = {name: {**_account(run, name), "error": float(run.target.shown(mean[name].mean()))} for name in kept}
+    if run.target.classifies:
+        truth = run.predictions["target"].map(plain_value)
+        for name, row in rows.items():
+            row["wrong"] = 100 * float((run.predictions[name].map(plain_value) != truth).mean())
+    return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("name")
 
 
-def _bytes(run: TableRun, role: Role) -> float:
-    """What would have been sent in a federation; one model for all needs every row in one place."""
-    if role is Role.POOLED:
-        return float(FLOAT * run.train_rows.sum() * (len(run.features) + 1))
-    history = run.members[Role.TAILORED if role is Role.FINAL else role].run.history
-    return 0.0 if role is Role.ALONE else float(history["bytes"].iloc[-1])
+def _account(run: TableRun, name: str) -> dict[str, Any]:
+    """What is known of a line besides its error; the blend costs what all its members cost."""
+    if name != Role.FINAL:
+        entry = run.entries[name]
+        costs = {"seconds": entry.seconds, "bytes": entry.sent, "needs": entry.needs}
+        validated = float(run.target.shown(entry.error))
+        return {"part": entry.part, "method": entry.method, "weight": entry.weight, "validated": validated, **costs}
+    used = [entry for entry in run.entries.values() if entry.weight]
+    pooled = max((entry.sent for entry in used if entry.needs == "rows of all"), default=0.0)
+    sent = pooled + sum(entry.sent for entry in used if entry.needs != "rows of all")
+    costs = {"seconds": sum(entry.seconds for entry in used), "bytes": sent, "needs": ""}
+    return {"part": "final", "method": "", "weight": None, "validated": np.nan, **costs}
 
 
 def nodes(run: TableRun) -> pandas.DataFrame:
-    """One row per node: sizes, errors in the units of the leaderboard, the gain over its better baseline, its group."""
+    """One row per node: sizes, errors in the units of the leaderboard, gains with their standard errors, its group.
+
+    Gains are those of the models that predict over the baseline that is better for the whole network, drawn towards the
+    mean of all nodes where test rows are few.
+    """
     count = run.graph.node_count
     mean = run.errors.by_node(count)
-    baseline = mean[[Role.ALONE, Role.POOLED]].min(axis=1)
-    shown = {f"error_{role}": run.target.shown(mean[role].to_numpy()) for role in (Role.FINAL, *MODEL_ROLES)}
+    gain, gain_error = node_gains(run.errors, Role.FINAL, run.judgement.against, count)
+    shown = {f"error_{role}": run.target.shown(mean[role].to_numpy()) for role in (Role.FINAL, *SHOWN_ROLES)}
     return pandas.DataFrame(
         {
             "train_rows": run.train_rows,
             "test_rows": np.bincount(run.errors.owner, minlength=count),
             **shown,
-            "gain": run.errors.less(mean[Role.TAILORED], baseline),
-            "gain_alone": run.errors.less(mean[Role.TAILORED], mean[Role.ALONE]),
+            "gain": gain,
+            "gain_error": gain_error,
             "group": run.path.groups[run.path.chosen],
-            "role": [role.value for role in run.roles],
         },
         index=pandas.Index([str(name) for name in run.graph.names], name="node"),
     )
@@ -77,14 +73,14 @@ def edges(run: TableRun) -> pandas.DataFrame:
     return pandas.DataFrame({"head": graph.head, "tail": graph.tail, "weight": graph.weights, "flow": run.flow})
 
 
-def held_out_predictions(prepared: Prepared, predicted: Mapping[Role, Floats]) -> pandas.DataFrame:
-    """The held-out rows: node, truth, and the prediction of every role."""
+def held_out_predictions(prepared: Prepared, predicted: Mapping[str, Floats]) -> pandas.DataFrame:
+    """The held-out rows: node, truth, and the prediction of everything compared."""
     table, target = prepared.table[prepared.held_out], prepared.target
-    truth = table[prepared.columns.target]
+    truth = table[prepared.columns.target] if target.classes else pandas.Series(target.decode(prepared.test.y))
     frame = pandas.DataFrame(
         {"row": _plain_index(table.index), "node": node_names(table, prepared.columns.node), "target": truth.to_numpy()}
     )
-    frame = frame.assign(**{role.value: target.decode(each) for role, each in predicted.items()})
+    frame = frame.assign(**{name: target.decode(each) for name, each in predicted.items()})
     for k, label in enumerate(target.classes):
         frame[f"probability of {label}"] = predicted[Role.FINAL][:, k]
     return frame

@@ -13,9 +13,13 @@ import numpy as np
 
 from kinfolk.checks import AtLeast, Between, InputError, check_parameters, comma_list, listing
 
-TEXTS, LISTS = ("node", "target", "graph", "model", "method", "time", "task"), ("features", "categorical", "coords")
+TEXTS, LISTS = (
+    ("node", "target", "graph", "model", "method", "time", "task", "hold"),
+    ("features", "categorical", "coords", "members"),
+)
 GIVEN = "given: "
-Task = Literal["auto", "regression", "classification"]
+MANY_ROWS, FEWER_FOLDS = 20_000, 3
+Task = Literal["auto", "regression", "classification", "count", "quantile"]
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,22 @@ class Settings:
         Share of the rows that are held out, or a column that marks them.
     time : str, optional
         Column by which the last rows are held out, rather than random ones.
-    task : {"auto", "regression", "classification"}
-        Whether the target is a number or a class.
-    folds : int
-        Number of parts for cross-validation.
+    hold : {"rows", "nodes", "regions"}
+        What is held out if ``test`` is a share and no time is given: rows of every node, whole nodes, or all nodes of
+        some regions of the map.
+    task : {"auto", "regression", "classification", "count", "quantile"}
+        Whether the mean of a number, a class, the mean of a count or a quantile of a number is predicted; ``"auto"``: a
+        class where the target is text, true and false, or has two values, else a number.
+    quantile : float
+        The quantile that the task ``"quantile"`` predicts, between 0 and 1.
+    folds : int or "auto"
+        Number of parts for cross-validation; ``"auto"``: 5, as a fifth of the rows is held out, but 3 windows of
+        time, and 3 parts of many rows.
+    members : tuple of str
+        Members of the blend: ``"pooled"``, ``"intercepts"``, ``"slopes"``, ``"tailored"``, ``"wide"``, ``"boosted"``,
+        or ``file.py:Name``; the first six by default, for models that are not linear ``"pooled"`` and ``"tailored"``.
+    rivals : bool
+        Whether to compare with more methods of others than the two that are always there.
     seed : int
         Seed of all that is drawn.
     """
@@ -68,8 +84,12 @@ class Settings:
     lam: Annotated[float, AtLeast(0)] | Literal["auto"] = "auto"
     test: Annotated[float, Between(0, 1, open_low=True, open_high=True)] | str = 0.2
     time: str | None = None
+    hold: Literal["rows", "nodes", "regions"] = "rows"
     task: Task = "auto"
-    folds: Annotated[int, AtLeast(2)] = 3
+    quantile: Annotated[float, Between(0, 1, open_low=True, open_high=True)] = 0.5
+    folds: Annotated[int, AtLeast(2)] | Literal["auto"] = "auto"
+    members: tuple[str, ...] = ()
+    rivals: bool = False
     seed: Annotated[int, AtLeast(0)] = 0
 
     @classmethod
@@ -98,17 +118,48 @@ class Settings:
             raise InputError(f"Expected two columns of coordinates, such as lat,lon, got {listing(self.coords)}.")
         if isinstance(self.test, float | int) and not 0 < self.test < 1:
             raise InputError(f"Expected a share between 0 and 1 to hold out, got {self.test}: for instance 0.2.")
+        if self.quantile != 0.5 and self.task != "quantile":
+            raise InputError(
+                f"Expected the task quantile for the quantile {self.quantile}, got the task {self.task!r}."
+            )
+        if self.hold != "rows" and (self.time is not None or isinstance(self.test, str)):
+            raise InputError(
+                f"Expected one rule for the test rows, got hold {self.hold!r} and a column: leave out hold, or time "
+                "and the column that marks test rows."
+            )
+
+    def fold_count(self, rows: int, usual: int) -> int:
+        """The number of parts for so many training rows."""
+        if self.folds != "auto":
+            return self.folds
+        return usual if rows <= MANY_ROWS else FEWER_FOLDS
 
     @property
-    def given_model(self) -> str | None:
-        """The type of the model if it was given as an object, which no file can hold."""
-        return self.model.removeprefix(GIVEN) if self.model.startswith(GIVEN) else None
+    def has_objects(self) -> bool:
+        """Whether the model or a member was given as an object, which no file can hold."""
+        return any(each.startswith(GIVEN) for each in (self.model, *self.members))
+
+    def to_python(self) -> list[str]:
+        """The settings that differ from the defaults, as arguments of ``learn``.
+
+        >>> Settings("shop", "sales", members=("pooled", "given: Ridge")).to_python()
+        ["node='shop'", "target='sales'", "members=['pooled', Ridge(...)]"]
+        """
+        return [f"{name}={_source(value)}" for name, value in self.to_toml().items()]
 
     def to_toml(self) -> dict[str, Any]:
         """The settings that differ from the defaults, for a TOML file."""
         values = {field.name: (getattr(self, field.name), field.default) for field in dataclasses.fields(self)}
         changed = {name: value for name, (value, default) in values.items() if value != default}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
+
+
+def _source(value: Any) -> str:
+    """A value as Python has it; what was given as an object, which no file can hold, by its type."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_source, value))}]"
+    given = isinstance(value, str) and value.startswith(GIVEN)
+    return f"{value.removeprefix(GIVEN)}(...)" if given else repr(value)
 
 
 def _plain(name: str, value: Any) -> Any:

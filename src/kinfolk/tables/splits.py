@@ -1,34 +1,68 @@
-"""Which rows are held out: for the test, once; and inside the training rows, part after part, to choose."""
+"""Which rows are held out: for the test, once; and inside the training rows, part after part, in the same manner."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import pandas
 
 from kinfolk.checks import InputError
-from kinfolk.network.folds import places_of_rows, row_folds
-from kinfolk.tables.columns import Columns
+from kinfolk.network.folds import node_folds, nodes_in_random_order, places_of_rows, row_folds
+from kinfolk.report.facts import Note, on_globe
+from kinfolk.tables.columns import Columns, is_date
 from kinfolk.tables.encoding import as_times
+from kinfolk.tables.places import map_tiles, node_places
 from kinfolk.tables.settings import Settings
 from kinfolk.typing import Bools, Floats, Ints
 
 VALIDATION = 1  # keys the draw of folds; that of the test rows has 0
-FIRST_PART = 0.4  # of the training time that no fold is taken from
+FIRST_PART = 0.5  # of the training times, and of the rows, that no window is taken from
+SEVERAL = 3  # different values that a column of times has in the training rows
+FEW_TIMES = 10  # in the test: chance events of single times are not averaged out
 Fold = tuple[Bools, Bools]  # rows to learn from, and rows to predict
 
 
-def held_out_rows(table: pandas.DataFrame, columns: Columns, settings: Settings, owner: Ints) -> Bools:
-    """The rows that are held out: those marked, the last in time, or a share of every node's rows at random.
+@dataclass(frozen=True, eq=False)
+class Folding:
+    """The parts of the training rows that are predicted in turn."""
+
+    kind: Literal["rows", "nodes", "times"]  # what the rows of a part share: nothing, whole nodes, or later times
+    folds: list[Fold]
+    times: Floats | None = None  # (training rows,) where parts are later times
+    all_times: Floats | None = None  # (rows,) the same of all rows
+    column: str | None = None  # that has these times
+
+
+# ---------------------------------------------------------------------- the test
+
+
+def held_together(
+    settings: Settings, owner: Ints, place: Floats | None, names: list[str], coords: tuple[str, ...]
+) -> Ints:
+    """The unit that every row is held out with, if units are: its node, or the region of the map that has its node."""
+    if settings.hold != "regions":
+        return owner
+    if place is None:
+        raise InputError("Expected coordinates to hold out regions, found none: name them with coords.")
+    nodes = node_places(place, owner, np.ones(len(owner), dtype=bool), names, coords)
+    return map_tiles(nodes, on_globe(coords), settings.seed)[owner]
+
+
+def held_out_rows(table: pandas.DataFrame, columns: Columns, settings: Settings, owner: Ints, units: Ints) -> Bools:
+    """The rows that are held out: those marked, the last in time, whole units, or a share of every node's rows.
 
     A node with a single row is held out as a whole with the probability of the share.
     """
     if columns.mark is not None:
         held_out = _marked(table[columns.mark], columns.mark)
     elif columns.time is not None:
-        times = table_times(table, columns.time)
-        held_out = times > np.quantile(times, 1 - float(settings.test), method="lower")
+        held_out = _last(table_times(table, columns.time), float(settings.test))
+    elif settings.hold != "rows":
+        held_out = _whole_units(units, float(settings.test), settings.seed)
     else:
         held_out = places_of_rows(owner, settings.seed) < float(settings.test)
     if held_out.all() or not held_out.any():
@@ -50,6 +84,21 @@ def _marked(column: pandas.Series, name: str) -> Bools:
     return words.map(meaning).to_numpy(dtype=bool)
 
 
+def _last(times: Floats, share: float) -> Bools:
+    """The rows after the time that leaves the share, or those of the last time if it has more rows."""
+    moments = np.unique(times)
+    cut = min(float(np.quantile(times, 1 - share, method="lower")), float(moments[max(len(moments) - 2, 0)]))
+    return times > cut
+
+
+def _whole_units(units: Ints, share: float, seed: int) -> Bools:
+    """Units in random order, until about the share of the rows is held out."""
+    order = nodes_in_random_order(units, seed)
+    rows = np.cumsum(np.bincount(units)[order])
+    count = 1 + int(np.argmin(np.abs(rows[:-1] - share * len(units)))) if len(order) > 1 else 0
+    return np.isin(units, order[:count])
+
+
 def table_times(table: pandas.DataFrame, name: str) -> Floats:
     """The times of all rows, or a sentence."""
     try:
@@ -64,15 +113,69 @@ def table_times(table: pandas.DataFrame, name: str) -> Floats:
     return times
 
 
-def folds(owner: Ints, times: Floats | None, count: int, seed: int) -> Iterator[Fold]:
-    """The parts of the training rows that are predicted in turn, from the others, or from those before them."""
-    if times is None:
-        part = row_folds(owner, count, seed, VALIDATION)
-        yield from ((part != fold, part == fold) for fold in range(count))
-        return
-    for fold in range(count):
-        low, high = (
-            np.quantile(times, FIRST_PART + (1 - FIRST_PART) * (fold + k) / count, method="lower") for k in (0, 1)
-        )
-        if (times <= low).any() and ((times > low) & (times <= high)).any():
-            yield times <= low, (times > low) & (times <= high)
+# ---------------------------------------------------------------------- inside the training rows
+
+
+def folding_like_the_test(
+    table: pandas.DataFrame, columns: Columns, settings: Settings, owner: Ints, units: Ints, held_out: Bools, usual: int
+) -> tuple[Folding, list[Note]]:
+    """Folds that are to the training rows what the test is to all: later times, nodes without rows, or some rows."""
+    name = columns.time or (_later_in(table, columns, owner, held_out) if columns.mark else None)
+    found = [Note("later rows", {"column": name})] if name != columns.time else []
+    times = table_times(table, name) if name else np.zeros(len(table))
+    every, tested, times = times, len(np.unique(times[held_out])), times[~held_out]
+    found += [Note("few times", {"count": tested})] if name and tested < FEW_TIMES else []
+    if len(np.unique(times)) > 1:
+        return Folding("times", list(windows(times, settings.fold_count(len(times), 3))), times, every, name), found
+    wanted = settings.fold_count(len(times), usual)
+    new = ~np.isin(owner[held_out], owner[~held_out])
+    units, count = units[~held_out], min(wanted, len(np.unique(units[~held_out])))
+    if (new.mean() > 0.5 if columns.mark else new.all()) and count > 1:
+        found += [Note("new nodes")] if columns.mark else []
+        return Folding("nodes", list(_parts(node_folds(units, count, settings.seed, VALIDATION)))), found
+    return Folding("rows", list(_parts(row_folds(owner[~held_out], wanted, settings.seed, VALIDATION)))), found
+
+
+def _parts(fold: Ints) -> Iterator[Fold]:
+    yield from ((fold != part, fold == part) for part in np.unique(fold))
+
+
+def windows(times: Floats, count: int) -> Iterator[Fold]:
+    """Windows of time, each predicted from all rows before it.
+
+    The first comes after half of the different times and of the rows at least, so that all windows are predicted from
+    many rows; the others have about the same number of different times.
+
+    >>> [(int(before.sum()), int(window.sum())) for before, window in windows(np.arange(12.0), 3)]
+    [(6, 2), (8, 2), (10, 2)]
+    """
+    moments, turn, rows = np.unique(times, return_inverse=True, return_counts=True)
+    enough = 1 + int(np.searchsorted(np.cumsum(rows), FIRST_PART * len(times)))
+    first = min(max(int(np.ceil(FIRST_PART * len(moments))), enough), len(moments) - 1)
+    cuts = np.linspace(first, len(moments), min(count, len(moments) - first) + 1).round()
+    yield from ((turn < low, (turn >= low) & (turn < high)) for low, high in pairwise(cuts))
+
+
+def _later_in(table: pandas.DataFrame, columns: Columns, owner: Ints, held_out: Bools) -> str | None:
+    """The column in which all held-out rows lie beyond the training rows; a date, or the one with fewest values.
+
+    A number that belongs to the node is none: the largest node may be held out by chance.
+    """
+    found = {}
+    for name in (name for name in table.columns if name not in (columns.node, columns.target, columns.mark)):
+        dated = is_date(table[name]) if table[name].notna().any() else False
+        if dated or (pandas.api.types.is_numeric_dtype(table[name]) and _varies_within(table[name], owner)):
+            times = as_times(table[name])
+            if _beyond(times[held_out], times[~held_out]):
+                found[name] = (not dated, len(np.unique(times)))
+    return min(found, key=lambda name: found[name]) if found else None
+
+
+def _varies_within(column: pandas.Series, owner: Ints) -> bool:
+    return bool((column.groupby(owner).nunique() > 1).any())
+
+
+def _beyond(late: Floats, early: Floats) -> bool:
+    if len(late) < 2 or np.isnan(late).any() or np.isnan(early).any() or len(np.unique(early)) < SEVERAL:
+        return False
+    return bool(late.min() >= early.max() and late.max() > early.max())

@@ -25,22 +25,38 @@ import tomli_w
 
 from kinfolk.checks import InputError, printable
 from kinfolk.engine.saved_models import plain, read_arrays, write_arrays
-from kinfolk.engine.saved_run import load_run, save_run
 from kinfolk.network.graph import Graph
-from kinfolk.report.facts import MODEL_ROLES, GraphOrigin, Made, Note, Role
+from kinfolk.report.facts import GraphOrigin, Made, Note, Part, Role
 from kinfolk.tables.columns import Columns
+from kinfolk.tables.comparison import Entry
 from kinfolk.tables.encoding import Encoder
-from kinfolk.tables.families import Parameter
-from kinfolk.tables.judging import HeldOutErrors
-from kinfolk.tables.own_code import code_file, trusted_types
+from kinfolk.tables.held_out import HeldOutErrors
+from kinfolk.tables.intervals import STEPS, Intervals
+from kinfolk.tables.members.saving import Reader, kind_of, write_fitted
+from kinfolk.tables.members.together import RunFit
+from kinfolk.tables.own_code import code_files, trusted_types
 from kinfolk.tables.path import path_of
 from kinfolk.tables.settings import Settings, read_toml
-from kinfolk.tables.table_run import Member, TableRun
+from kinfolk.tables.table_run import TableRun
 from kinfolk.tables.target import Target
 
 UNFINISHED = ".unfinished"
-FORMAT = 2  # of a folder; another one is refused
-KEPT = ("method", "parameter", "values", "errors", "best", "seconds")  # of a member, beside its run
+FORMAT = 4  # of a folder; another one is refused
+KEPT = (
+    "part",
+    "method",
+    "parameters",
+    "values",
+    "errors",
+    "shares",
+    "best",
+    "weight",
+    "needs",
+    "sent",
+    "seconds",
+)  # of an entry
+TIME = "tested time"  # the column with the times of held-out rows
+INTERVALS = "intervals.safetensors"
 LOSS = "loss "  # begins the columns with the losses of held-out rows
 
 
@@ -99,12 +115,16 @@ def _write(run: TableRun, folder: Path, repeat: dict[str, Any]) -> None:
     models = folder / "models"
     shutil.rmtree(models, ignore_errors=True)
     models.mkdir()
-    for role, member in run.members.items():
-        save_run(member.run, models / role.value)
+    for name, entry in run.entries.items():
+        if entry.fitted is not None:
+            write_fitted(entry.fitted, models / name)
     write_arrays(
         models / "encoder.safetensors", run.encoder.to_arrays(), {"columns": json.dumps(run.encoder.to_json())}
     )
+    if run.intervals is not None:
+        write_arrays(models / INTERVALS, asdict(run.intervals))
     losses = {f"{LOSS}{role}": loss for role, loss in run.errors.rows.items()}
+    losses |= {} if run.errors.times is None else {TIME: run.errors.times}
     run.predictions.assign(**losses).to_parquet(folder / "predictions.parquet", index=False)
     run.nodes.reset_index().to_parquet(folder / "nodes.parquet", index=False)
     arrays = {"groups": run.path.groups, "signature": run.path.signature.astype(np.float32)}
@@ -125,8 +145,14 @@ def _metrics(run: TableRun) -> dict[str, Any]:
         **{name: asdict(getattr(run, name)) for name in ("columns", "target", "origin", "made")},
         "remarks": [asdict(note) for note in run.remarks],
         "path": {"names": run.path.names, "coefficients": run.path.coefficients},
-        "members": {role.value: {name: getattr(each, name) for name in KEPT} for role, each in run.members.items()},
+        "entries": {name: _kept(entry) for name, entry in run.entries.items()},
+        "intervals": run.intervals is not None,
     }
+
+
+def _kept(entry: Entry) -> dict[str, Any]:
+    stored = {"stored": None if entry.fitted is None else kind_of(entry.fitted)}
+    return {name: getattr(entry, name) for name in KEPT} | stored
 
 
 def results_for_programs(run: TableRun) -> dict[str, Any]:
@@ -142,7 +168,7 @@ def _write_graph(run: TableRun, file: Path) -> None:
     graph = networkx.Graph()
     for k, (name, row) in enumerate(run.nodes.iterrows()):
         known_as = _for_xml(str(name))
-        graph.add_node(known_as, group=int(row["group"]), role=str(row["role"]), number=k)
+        graph.add_node(known_as, group=int(row["group"]), number=k)
         if run.places is not None:
             graph.nodes[known_as].update(latitude=float(run.places[k, 0]), longitude=float(run.places[k, 1]))
     names = [_for_xml(str(name)) for name in run.nodes.index]
@@ -188,12 +214,13 @@ def load(folder: str | Path, *, trusted: Sequence[str] = ()) -> TableRun:
     trusted = [trusted] if isinstance(trusted, str) else list(trusted)
     _check_finished(folder)
     with _reading(folder, "run.toml"):
-        source = code_file(read_toml(folder / "run.toml")["settings"].get("model"))
-    if source is not None and not trusted:
+        sources = [each for each in code_files(read_toml(folder / "run.toml")["settings"]) if each[0] != "method"]
+    if sources and not trusted:
+        what, source = sources[0]
         typed = printable(shlex.quote(str(source)))
         raise InputError(
-            f"Expected a model that kinfolk knows, that of this run comes from {str(source)!r}: read that file, and if "
-            f"you trust it, add --trust {typed} (in Python: trusted=[{str(source)!r}])."
+            f"Expected a {what} that kinfolk knows, that of this run comes from {str(source)!r}: read that file, and "
+            f"if you trust it, add --trust {typed} (in Python: trusted=[{str(source)!r}])."
         )
     return _loaded(folder, True, trusted_types(trusted))
 
@@ -211,15 +238,12 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
         _check_format(metrics.get("format"), folder)
         target, columns = Target(**_tupled(metrics["target"])), Columns(**_tupled({**metrics["columns"], "notes": []}))
         origin, made = GraphOrigin(**_tupled(metrics["origin"])), Made(**metrics["made"])
-        remarks, tried = [Note(**note) for note in metrics["remarks"]], dict(metrics["members"])
+        remarks, tried = [Note(**note) for note in metrics["remarks"]], dict(metrics["entries"])
     with _reading(folder, "run.toml"):
         settings = Settings.of(read_toml(folder / "run.toml")["settings"])
     with _reading(folder, "nodes.parquet"):
-        nodes = pandas.read_parquet(folder / "nodes.parquet", columns=["node", "train_rows", "role"])
-        names, roles = [str(name) for name in nodes["node"]], [Role(role) for role in nodes["role"]]
-        train_rows = nodes["train_rows"].to_numpy(dtype=np.int64)
-        if not set(roles) <= set(MODEL_ROLES):
-            raise ValueError("other roles")
+        nodes = pandas.read_parquet(folder / "nodes.parquet", columns=["node", "train_rows"])
+        names, train_rows = [str(name) for name in nodes["node"]], nodes["train_rows"].to_numpy(dtype=np.int64)
     with _reading(folder, "graph.graphml"):
         graph, flow, places = _read_graph(folder / "graph.graphml", names)
     with _reading(folder, "encoder.safetensors"):
@@ -227,20 +251,26 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
         encoder = Encoder.of(json.loads(words["columns"]), arrays)
         if encoder.columns != set(columns.features):
             raise ValueError("other columns than those of the table")
-    width, members = len(encoder.get_feature_names_out()), {}
+    reader = Reader(target, len(names), len(encoder.get_feature_names_out()), places, trusted)
+    entries: dict[str, Entry] = {}
     for name, kept in tried.items():
         with _reading(folder, f"the {name} models"):
-            members[Role(name)] = _read_member(folder / "models" / Role(name), kept, len(names), width, trusted, models)
+            entries[name] = _read_entry(name, folder / "models" / _inside(name), kept, reader, entries, models)
+    with _reading(folder, "metrics.json"):
+        _check_weights(entries)
+    with _reading(folder, "intervals.safetensors"):
+        intervals = _read_intervals(folder / "models" / INTERVALS, len(names)) if metrics["intervals"] else None
     with _reading(folder, "path.safetensors"):
         arrays = read_arrays(folder / "path.safetensors")[1]
-        path = path_of(target, members[Role.TAILORED], **arrays, **_tupled(metrics["path"]))
+        path = path_of(target, entries[Role.TAILORED], **arrays, **_tupled(metrics["path"]))
     with _reading(folder, "predictions.parquet"):
         predictions = pandas.read_parquet(folder / "predictions.parquet")
         errors = _errors(predictions, names, target)
     run = TableRun(
         settings=settings, columns=columns, encoder=encoder, target=target, graph=graph, places=places,
-        members=members, flow=flow, path=path, roles=roles, train_rows=train_rows,
-        errors=errors, predictions=predictions.drop(columns=[f"{LOSS}{role}" for role in errors.rows]),
+        entries=entries, flow=flow, path=path, train_rows=train_rows,
+        errors=errors, intervals=intervals,
+        predictions=predictions.drop(columns=[f"{LOSS}{role}" for role in errors.rows] + [TIME], errors="ignore"),
         remarks=remarks, origin=origin, made=made,
     )  # fmt: skip
     with _reading(folder, "a part"):
@@ -248,25 +278,63 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
     return run
 
 
-def _read_member(
-    folder: Path, kept: Mapping[str, Any], nodes: int, features: int, trusted: Sequence[str], models: bool
-) -> Member:
-    size = 1 if folder.name == Role.POOLED else nodes
+def _read_entry(
+    name: str, folder: Path, kept: Mapping[str, Any], reader: Reader, before: Mapping[str, Entry], models: bool
+) -> Entry:
     values, errors = np.array(kept["values"], dtype=np.float64), np.array(kept["errors"], dtype=np.float64)
-    if kept["parameter"] not in get_args(Parameter) or values.shape != errors.shape[:1] or errors.ndim != 2:
+    shares = np.array(kept["shares"], dtype=np.float64)
+    if kept["part"] not in get_args(Part) or len(values) != len(errors) or not 0 <= kept["best"] < max(len(values), 1):
         raise ValueError("a choice of other values")
-    run = load_run(folder, size, features, trusted=trusted, models=models)
-    return Member(
-        str(kept["method"]), kept["parameter"], values, errors, int(kept["best"]), run, float(kept["seconds"])
-    )
+    if len(errors) and errors.shape[1:] != shares.shape:
+        raise ValueError("shares of other folds")
+    fitted, stored = None, kept["stored"]
+    if stored is not None:
+        base = before[Role.POOLED].fitted if name != Role.POOLED else None
+        pooled = base if isinstance(base, RunFit) else None
+        fitted = reader.read(stored, folder, pooled) if models else reader.without_models(stored, folder)
+    weight = None if kept["weight"] is None else float(kept["weight"])
+    return Entry(
+        name, kept["part"], str(kept["method"]), tuple(map(str, kept["parameters"])), values, errors, shares,
+        int(kept["best"]), weight, str(kept["needs"]), float(kept["sent"]), float(kept["seconds"]), fitted,
+    )  # fmt: skip
+
+
+def _check_weights(entries: Mapping[str, Entry]) -> None:
+    """Weights of members are shares of one; others have none."""
+    weights = [entry.weight for entry in entries.values() if entry.weight is not None]
+    parts = {entry.part for entry in entries.values() if entry.weight is not None}
+    if parts != {"member"} or min(weights) < 0 or not np.isclose(sum(weights), 1.0):
+        raise ValueError("weights that are no shares")
+
+
+def _read_intervals(file: Path, node_count: int) -> Intervals:
+    arrays = read_arrays(file)[1]
+    sizes = {"scale": node_count, "seen": node_count, "quantiles": STEPS + 1, "unseen": STEPS + 1}
+    if {name: array.shape for name, array in arrays.items()} != {name: (size,) for name, size in sizes.items()}:
+        raise ValueError("intervals of other nodes")
+    if arrays["seen"].dtype != bool or not all(np.isfinite(array).all() for array in arrays.values()):
+        raise ValueError("widths that are none")
+    if (arrays["scale"] < 0).any() or any((np.diff(arrays[name]) < 0).any() for name in ("quantiles", "unseen")):
+        raise ValueError("widths that are none")
+    return Intervals(**arrays)
+
+
+def _inside(name: str) -> str:
+    """A name that is that of a folder, and of no other place."""
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise ValueError(f"a member called {name!r}")
+    return name
 
 
 def _errors(predictions: pandas.DataFrame, names: list[str], target: Target) -> HeldOutErrors:
     number = {name: k for k, name in enumerate(names)}
-    losses = {role.value: predictions[f"{LOSS}{role}"].to_numpy() for role in Role if f"{LOSS}{role}" in predictions}
+    marked = [str(column) for column in predictions if str(column).startswith(LOSS)]
+    losses = {column.removeprefix(LOSS): predictions[column].to_numpy() for column in marked}
     if not all(np.isfinite(loss).all() and (loss >= 0).all() for loss in losses.values()) or not len(predictions):
         raise ValueError("losses that are none")
-    return HeldOutErrors(losses, np.array([number[name] for name in predictions["node"]], dtype=np.int64), target)
+    times = predictions[TIME].to_numpy(dtype=np.float64) if TIME in predictions else None
+    owner = np.array([number[name] for name in predictions["node"]], dtype=np.int64)
+    return HeldOutErrors(losses, owner, target, times)
 
 
 def _check_finished(folder: Path) -> None:

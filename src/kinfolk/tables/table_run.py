@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -16,49 +16,28 @@ from kinfolk.engine.run import Run
 from kinfolk.engine.saved_run import Account, SavedRun
 from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
-from kinfolk.report.facts import MODEL_ROLES, GraphOrigin, Judgement, LamPath, Made, Note, Role, RunFacts, on_globe
+from kinfolk.report.facts import ClassScores, GraphOrigin, Judgement, LamPath, Made, Note, Role, RunFacts, on_globe
 from kinfolk.report.words import note_text
 from kinfolk.tables import results
+from kinfolk.tables.blend import blended
+from kinfolk.tables.class_scores import class_scores
 from kinfolk.tables.columns import Columns, node_names
+from kinfolk.tables.comparison import Entry
 from kinfolk.tables.encoding import Encoder, encode
-from kinfolk.tables.families import Parameter
 from kinfolk.tables.graph_source import named_ends, nearest_known
-from kinfolk.tables.judging import HeldOutErrors, judge
+from kinfolk.tables.held_out import HeldOutErrors
+from kinfolk.tables.intervals import Intervals
+from kinfolk.tables.judging import judge
+from kinfolk.tables.members.together import RunFit
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.target import Target
-from kinfolk.tables.validation import Validation
 from kinfolk.typing import Floats, Ints
 
 if TYPE_CHECKING:
     from kinfolk.report.plots import Plots
 
 Unknown = Literal["refuse", "pooled"]
-
-
-@dataclass(frozen=True, eq=False)
-class Member:
-    """One method in the comparison: which values of its parameter were tried, and the run with the best one."""
-
-    method: str  # as ``Settings.method`` names it; "" for baselines
-    parameter: Parameter
-    values: Floats  # (values,) ascending
-    errors: Floats  # (values, folds) in cross-validation
-    best: int
-    run: Run | SavedRun
-    seconds: float  # of the run
-
-    @classmethod
-    def of(cls, validation: Validation, run: Run, seconds: float) -> Member:
-        """What was chosen, and the run with it."""
-        tried = validation.candidate
-        return cls(
-            tried.method, tried.parameter, np.array(tried.values), validation.errors, validation.best, run, seconds
-        )
-
-    @property
-    def value(self) -> float:
-        """The value that was chosen."""
-        return float(self.values[self.best])
 
 
 @dataclass(eq=False)
@@ -84,18 +63,18 @@ class TableRun:
         Where the graph came from.
     places : array of float, shape (nodes, 2), or None
         Positions of the nodes, as the columns of coordinates have them.
-    members : dict of Role to Member
-        The runs of tailored models, of nodes alone, of one model for all and of the control.
+    entries : dict of str to Entry
+        What was compared: the members of the blend, every node alone, the control and rivals.
     flow : array of float, shape (edges,)
         How strongly the ends of each edge pull at each other.
     path : LamPath
         The tailored models along λ.
-    roles : sequence of Role, one per node
-        The model that each node ends with.
     train_rows : array of int, shape (nodes,)
         Number of training rows.
     errors : HeldOutErrors
         The errors of the test rows, method by method.
+    intervals : Intervals or None
+        Widths of prediction intervals; None for classes.
     predictions : pandas.DataFrame
         The predictions for the test rows.
     remarks : list of Note
@@ -111,12 +90,12 @@ class TableRun:
     graph: Graph
     origin: GraphOrigin
     places: Floats | None
-    members: dict[Role, Member]
+    entries: dict[str, Entry]
     flow: Floats
     path: LamPath
-    roles: Sequence[Role]
     train_rows: Ints
     errors: HeldOutErrors
+    intervals: Intervals | None
     predictions: pandas.DataFrame
     remarks: list[Note]
     made: Made
@@ -130,14 +109,31 @@ class TableRun:
     @cached_property
     def judgement(self) -> Judgement:
         """Whether learning together helps."""
-        validated = {role: self.members[role].errors[self.members[role].best].mean() for role in MODEL_ROLES}
-        recommended = min(MODEL_ROLES, key=lambda role: validated[role])
-        return judge(self.errors, self.graph, recommended, self.alone_is_possible, self.settings.seed)
+        return judge(self.errors, self.graph, self.baselines)
+
+    @property
+    def weights(self) -> pandas.Series:
+        """The weight of every member of the blend."""
+        found = {name: entry.weight for name, entry in self.entries.items() if entry.part == "member"}
+        return pandas.Series(found, name="weight", dtype=float).rename_axis("member")
+
+    @cached_property
+    def class_scores(self) -> ClassScores | None:
+        """How good the probabilities of classes are on the held-out rows; None for other targets."""
+        if not self.target.classes:
+            return None
+        probabilities = self.predictions[[f"probability of {label}" for label in self.target.classes]].to_numpy()
+        return class_scores(probabilities, self.target.encode(self.predictions["target"]), self.target.classes)
 
     @property
     def alone_is_possible(self) -> bool:
         """Whether some tested node has training rows."""
         return bool((self.train_rows[np.unique(self.errors.owner)] > 0).any())
+
+    @property
+    def baselines(self) -> list[Role]:
+        """What learning together is compared with."""
+        return [Role.ALONE, Role.POOLED] if self.alone_is_possible else [Role.POOLED]
 
     @property
     def features(self) -> list[str]:
@@ -157,24 +153,25 @@ class TableRun:
     # ------------------------------------------------------------------ the runs
 
     @property
-    def runs(self) -> Mapping[Role, Run | SavedRun]:
-        """The runs by role; ``run.runs["tailored"]`` is that of the tailored models."""
-        return {role: member.run for role, member in self.members.items()}
+    def runs(self) -> Mapping[str, Run | SavedRun]:
+        """The runs by name; ``run.runs["tailored"]`` is that of the tailored models."""
+        fits = {name: entry.fitted for name, entry in self.entries.items()}
+        return {name: each.runs[0] for name, each in fits.items() if isinstance(each, RunFit)}
 
     @property
     def models(self) -> Any:
         """The tailored models."""
-        return self.members[Role.TAILORED].run.models
+        return self.runs[Role.TAILORED].models
 
     @property
     def history(self) -> pandas.DataFrame:
         """The history of the tailored run, by round."""
-        return self.members[Role.TAILORED].run.history
+        return self.runs[Role.TAILORED].history
 
     @property
     def account(self) -> Account:
         """The account of the tailored run, without its rows."""
-        return self.members[Role.TAILORED].run.account
+        return self.runs[Role.TAILORED].account
 
     @property
     def network(self) -> Network:
@@ -198,7 +195,7 @@ class TableRun:
 
     @property
     def _run(self) -> Run:
-        run = self.members[Role.TAILORED].run
+        run = self.runs[Role.TAILORED]
         if not isinstance(run, Run):
             raise InputError(
                 "Expected a run with its rows here, this one was loaded, and a folder keeps no rows: fit again with "
@@ -221,30 +218,51 @@ class TableRun:
     # ------------------------------------------------------------------ predicting
 
     def predict(
-        self, table: pandas.DataFrame, *, role: str = Role.FINAL, unknown: Unknown = "refuse", edges: Any = None
-    ) -> pandas.Series:
+        self,
+        table: pandas.DataFrame,
+        *,
+        role: str = Role.FINAL,
+        unknown: Unknown = "refuse",
+        edges: Any = None,
+        interval: float | None = None,
+    ) -> Any:
         """Predict every row of a table that has the node and the features.
 
         Parameters
         ----------
         table : pandas.DataFrame
             The rows.
-        role : {"final", "tailored", "alone", "pooled"}
-            Which models predict; ``"final"``: the best validated model of each node.
+        role : str
+            Which models predict: ``"final"``, the blend, or a member by its name.
         unknown : {"refuse", "pooled"}
-            What to do with nodes that were never seen and have no known neighbours: refuse them, or predict with the
-            model of all.
+            What to do with nodes that were never seen: let known neighbours predict, and refuse those that have none;
+            or predict with the model of all, whatever the role.
         edges : pandas.DataFrame or sequence of pairs, optional
             Pairs of nodes. A node that was never seen gets the mean of its neighbours' predictions, if ``edges`` name
             them or the table has its coordinates.
+        interval : float, optional
+            The share of rows whose target shall lie between ``low`` and ``high``, such as 0.9; for the blend.
 
         Returns
         -------
-        pandas.Series
-            Numbers or classes, with the index of the table.
+        pandas.Series or pandas.DataFrame
+            Numbers or classes, with the index of the table; with an interval, the columns ``low`` and ``high`` besides.
         """
-        found = self._predicted(table, role, unknown, edges)
-        return pandas.Series(self.target.decode(found), index=table.index, name=self.columns.target)
+        if interval is not None and (self.intervals is None or role != Role.FINAL):
+            raise InputError(
+                "Expected numbers predicted by the blend for intervals, got "
+                + ("another role" if role != Role.FINAL else "classes, or too few rows: use predict_proba for classes")
+                + "."
+            )
+        predicted = self.target.decode(self._predicted(table, role, unknown, edges))
+        found = pandas.Series(predicted, index=table.index, name=self.columns.target)
+        if interval is None or self.intervals is None:
+            return found
+        names = node_names(table, self.columns.node)
+        owner = np.array([self._number.get(name, -1) for name in names], dtype=np.int64)
+        low, high = self.intervals.interval(predicted, owner, interval)
+        low = np.maximum(low, 0.0) if self.target.kind == "count" else low
+        return found.to_frame().assign(low=low, high=high)
 
     def predict_proba(
         self, table: pandas.DataFrame, *, role: str = Role.FINAL, unknown: Unknown = "refuse", edges: Any = None
@@ -255,17 +273,27 @@ class TableRun:
         found = self._predicted(table, role, unknown, edges)
         return pandas.DataFrame(found, index=table.index, columns=list(self.target.classes))
 
-    def predict_encoded(self, role: str, X: Floats, node: Ints) -> Floats:
+    def predict_rows(self, role: str, rows: Rows) -> Floats:
         """Predict encoded rows of nodes given by number: numbers (rows,) or probabilities (rows, classes).
 
-        Where a node has no model of this role, the model of all predicts.
+        Where a node has no model of this name, the model of all predicts.
         """
-        models = {each: self.members[each].run.models for each in MODEL_ROLES}
-        return predict_by_role(models, self.roles, self.target, Role(role), X, node)
+        used = [each for each in self.entries.values() if each.fitted is not None and each.name in (role, Role.POOLED)]
+        if role == Role.FINAL:
+            used = [each for each in self.entries.values() if each.weight]
+        pooled = self.entries[Role.POOLED].fitted
+        assert pooled is not None
+        fallback = pooled.predict(rows)
+        found = {each.name: each.fitted.predict(rows) for each in used if each.fitted is not None}
+        filled = {name: np.where(np.isnan(each), fallback, each) for name, each in found.items()}
+        if role == Role.FINAL:
+            return blended(list(filled.values()), [float(each.weight or 0.0) for each in used])
+        return filled[role]
 
     def _predicted(self, table: pandas.DataFrame, role: str, unknown: Unknown, edges: Any) -> Floats:
-        if role not in (Role.FINAL, *MODEL_ROLES):
-            raise InputError(f"Expected one of {', '.join((Role.FINAL, *MODEL_ROLES))} to predict with, got {role!r}.")
+        known_roles = [Role.FINAL.value, *(name for name, each in self.entries.items() if each.fitted is not None)]
+        if role not in known_roles:
+            raise InputError(f"Expected one of {', '.join(known_roles)} to predict with, got {role!r}.")
         if unknown not in get_args(Unknown):
             raise InputError(f"Expected unknown nodes to be one of {', '.join(get_args(Unknown))}, got {unknown!r}.")
         if self.columns.node not in table.columns:
@@ -277,51 +305,76 @@ class TableRun:
         X = encode(self.encoder, table, self.columns)
         names = node_names(table, self.columns.node)
         owner = np.array([self._number.get(name, -1) for name in names], dtype=np.int64)
+        rows = Rows(X, np.full(len(X), np.nan), owner, self._places_of(table, owner))
         known = owner >= 0
         out = np.full((len(X), *([len(self.target.classes)] if self.target.classes else [])), np.nan)
-        out[known] = self.predict_encoded(role, X[known], owner[known])
+        if known.any():
+            out[known] = self.predict_rows(role, rows.take(known))
         if not known.all():
-            out[~known] = self._predicted_elsewhere(table[~known], X[~known], names[~known], role, unknown, edges)
+            near = self._neighbours_of(table[~known], names[~known], unknown, edges)
+            out[~known] = self._predicted_elsewhere(rows.take(~known), near, role)
         return out
+
+    def _places_of(self, table: pandas.DataFrame, owner: Ints) -> Floats | None:
+        """Where rows are: as the table has it, else where their node is; NaN where neither is known."""
+        if self.places is None:
+            return None
+        out = np.where(owner[:, None] >= 0, self.places[owner], np.nan)
+        if all(name in table.columns for name in self.columns.coords):
+            own = table[list(self.columns.coords)].apply(pandas.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
+            out = np.where(np.isnan(own), out, own)
+        return np.asarray(out)
 
     @cached_property
     def _number(self) -> dict[str, int]:
         return {str(name): k for k, name in enumerate(self.graph.names)}
 
-    def _predicted_elsewhere(
-        self, table: pandas.DataFrame, X: Floats, names: Any, role: str, unknown: Unknown, edges: Any
-    ) -> Floats:
-        """The mean prediction of the neighbours of unknown nodes, or the pooled model if that is allowed."""
+    def _neighbours_of(
+        self, table: pandas.DataFrame, names: Any, unknown: Unknown, edges: Any
+    ) -> list[list[int]] | None:
+        """The known neighbours of the node of every row; None where the model of all is to predict."""
         if unknown == "pooled":
-            return self.predict_encoded(Role.POOLED, X, np.zeros(len(X), dtype=np.int64))
+            return None
         near = self._near(table, names, edges)
-        lost = [name for name in dict.fromkeys(names) if not len(near.get(name, ()))]
+        lost = list(dict.fromkeys(name for name, found in zip(names, near, strict=True) if not found))
         if lost:
             raise InputError(
                 f"Expected nodes that were learnt, got {listing(lost)}: give their coordinates or edges, or allow the "
                 "model of all with unknown='pooled' (--unknown pooled)."
             )
-        return np.array([
-            self.predict_encoded(role, np.repeat(row[None], len(near[name]), axis=0), np.array(near[name])).mean(axis=0)
-            for row, name in zip(X, names, strict=True)
-        ])  # fmt: skip
+        return near
 
-    def _near(self, table: pandas.DataFrame, names: Any, edges: Any) -> dict[str, list[int]]:
-        """The known neighbours of unknown nodes, by name."""
+    def _predicted_elsewhere(self, rows: Rows, near: list[list[int]] | None, role: str) -> Floats:
+        """The mean prediction of the neighbours of unknown nodes, or the model of all."""
+        if near is None:
+            return self.predict_rows(Role.POOLED, rows._replace(owner=np.zeros_like(rows.owner)))
+        count = np.array([len(each) for each in near])
+        which = np.repeat(np.arange(len(near)), count)
+        owner = np.concatenate([np.array(each, dtype=np.int64) for each in near])
+        taken = rows.take(which)._replace(owner=owner)
+        if taken.place is not None and self.places is not None:
+            taken = taken._replace(place=np.where(np.isnan(taken.place), self.places[owner], taken.place))
+        found = self.predict_rows(role, taken)
+        total = np.zeros((len(near), *found.shape[1:]))
+        np.add.at(total, which, found)
+        return np.asarray(total / (count[:, None] if found.ndim == 2 else count))
+
+    def _near(self, table: pandas.DataFrame, names: Any, edges: Any) -> list[list[int]]:
+        """The known neighbours of the node, or of the place, of every row."""
         if edges is not None:
             near: dict[str, list[int]] = {}
             for a, b in named_ends(pandas.DataFrame(edges)):
                 for new, old in ((a, b), (b, a)):
                     if old in self._number:
                         near.setdefault(new, []).append(self._number[old])
-            return near
+            return [near.get(name, []) for name in names]
         if self.places is None or any(name not in table.columns for name in self.columns.coords):
-            return {}
+            return [[] for _ in names]
         spots = table[list(self.columns.coords)].apply(pandas.to_numeric, errors="coerce").to_numpy(dtype=np.float64)
         if np.isnan(spots).any():
             raise InputError(f"Expected coordinates of {names[np.isnan(spots).any(axis=1)][0]!r}, got none: fill them.")
         found = nearest_known(spots, self.places, self.settings.neighbours, on_globe(self.columns.coords))
-        return {name: [int(k) for k in row] for name, row in zip(names, found, strict=True)}
+        return [[int(k) for k in row] for row in found]
 
     # ------------------------------------------------------------------ keeping and looking
 
@@ -358,18 +411,3 @@ class TableRun:
     def __repr__(self) -> str:
         size = f"{len(self.nodes):,} nodes, {self.graph.edge_count:,} edges"
         return f"TableRun({size}; learning together: {self.judgement.verdict})"
-
-
-def predict_by_role(
-    models: Mapping[Role, Any], roles: Sequence[Role], target: Target, role: Role, X: Floats, node: Ints
-) -> Floats:
-    """Predict encoded rows with the models of one role, or with those that each node ends with."""
-    everywhere = np.zeros_like(node)  # the pooled model is that of one common node
-    out = target.predicted(models[Role.POOLED], X, everywhere)
-    ends = np.array([each.value for each in roles])[node] if role is Role.FINAL else np.full(len(node), role.value)
-    for each in models:
-        rows = ends == each.value
-        if each is not Role.POOLED and rows.any():
-            found = target.predicted(models[each], X[rows], node[rows])
-            out[rows] = np.where(np.isnan(found), out[rows], found)
-    return out

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from kinfolk import kernels
 from kinfolk.typing import Floats
 
 BISECTIONS = 60
@@ -155,50 +156,30 @@ class Balls(Cone):
         """Σ t radius − ⟨v, u⟩."""
         return float((self.scaled**2).sum())
 
-    @property
-    def _along(self) -> Floats:
-        """The part of the scaling point that belongs to v."""
-        return 2 * self.root[:, :1] * self.root[:, 1:]
-
-    def _times(self, x: Floats) -> Floats:
-        """W x."""
-        return np.asarray(np.sqrt(self.size)[:, None] * (2 * _dot(self.root, x)[:, None] * self.root - _mirror(x)))
-
     def stiffness(self) -> Floats:
         """The inverse of the block of W² that belongs to v."""
-        along = self._along
-        share = 2 / (1 + 2 * _dot(along, along))
-        inside = np.eye(along.shape[1]) - share[:, None, None] * along[:, :, None] * along[:, None, :]
-        return np.asarray(inside / self.size[:, None, None])
+        return kernels.ball_stiffness(self.root, self.size)
 
     def aim(self, v: Floats, target: float, second_order: bool) -> Floats:
         """The push towards products s ∘ z = (target, 0)."""
-        wanted = -_product(self.scaled, self.scaled)
-        wanted[:, 0] += target
-        if second_order:
-            wanted -= _product(self.ds, self.dz)
-        self.wanted = _quotient(self.scaled, wanted)
+        ds, dz = (self.ds, self.dz) if second_order else (self.scaled, self.scaled)
+        self.wanted = kernels.ball_wanted(self.scaled, target, ds, dz, second_order)
         self.missing = v - self.v
-        self.bias = self._times(self.wanted)[:, 1:]
-        return self._answer(self.missing - self.bias)
-
-    def _answer(self, change: Floats) -> Floats:
-        """Ω times changes: across the flow, and little along it."""
-        along = self._along
-        square = _dot(along, along)
-        radial = np.divide(_dot(along, change), square, out=np.zeros_like(square), where=square > 0)[:, None] * along
-        return np.asarray((change - radial + radial / (1 + 2 * square)[:, None]) / self.size[:, None])
+        self.bias = kernels.ball_times(self.root, self.size, self.wanted)[:, 1:]
+        return kernels.ball_answer(self.root, self.size, self.missing - self.bias)
 
     def follow(self, change: Floats) -> None:
         """Δu and the slack, in scaled variables too."""
         self.dv = change + self.missing
-        self.du = self._answer(self.dv - self.bias)
-        self.dz = self._times(np.column_stack([np.zeros(len(self.du)), -self.du]))
+        self.du = kernels.ball_answer(self.root, self.size, self.dv - self.bias)
+        dual = np.zeros_like(self.root)
+        dual[:, 1:] = -self.du
+        self.dz = kernels.ball_times(self.root, self.size, dual)
         self.ds = self.wanted - self.dz
 
     def longest(self) -> float:
         """Both stay inside their cones."""
-        return min(_until_border(self.scaled, self.ds), _until_border(self.scaled, self.dz))
+        return min(kernels.until_border(self.scaled, self.ds), kernels.until_border(self.scaled, self.dz))
 
     def gap_after(self, part: float) -> float:
         """Of the moved variables."""
@@ -324,17 +305,6 @@ def until_zero(x: Floats, dx: Floats) -> float:
     return float((-x[falls] / dx[falls]).min(initial=np.inf))
 
 
-def _until_border(x: Floats, dx: Floats) -> float:
-    """The largest part at which x + part dx stays in the second-order cone, row by row.
-
-    The first positive root of a part² + 2 b part + c, where c > 0.
-    """
-    a, b, c = _minor(dx), x[:, 0] * dx[:, 0] - _dot(x[:, 1:], dx[:, 1:]), np.maximum(_minor(x), 0.0)
-    inside = b * b - a * c
-    meets = (inside >= 0) & ((a < 0) | (b < 0))
-    return float((c[meets] / (np.sqrt(inside[meets]) - b[meets])).min(initial=np.inf))
-
-
 def _dot(x: Floats, y: Floats) -> Floats:
     return np.asarray(np.einsum("ij,ij->i", x, y))
 
@@ -350,14 +320,3 @@ def _mirror(x: Floats) -> Floats:
     out = -x
     out[:, 0] = x[:, 0]
     return out
-
-
-def _product(x: Floats, y: Floats) -> Floats:
-    """x ∘ y = (⟨x, y⟩, x₀ y₁ + y₀ x₁)."""
-    return np.column_stack([_dot(x, y), x[:, :1] * y[:, 1:] + y[:, :1] * x[:, 1:]])
-
-
-def _quotient(x: Floats, d: Floats) -> Floats:
-    """The y with x ∘ y = d."""
-    first = (x[:, 0] * d[:, 0] - _dot(x[:, 1:], d[:, 1:])) / _minor(x)
-    return np.column_stack([first, (d[:, 1:] - first[:, None] * x[:, 1:]) / x[:, :1]])

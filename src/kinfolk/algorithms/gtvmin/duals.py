@@ -68,13 +68,13 @@ class Duals:
             u = problem.coupling.dual_prox(u, np.ones_like(problem.weights), problem.weights)
         return replace(self, beta=problem.losses.into_domain(self.beta), u=u)
 
-    def balanced(self, problem: Instance) -> Duals:
-        """Move to r ≈ 0: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x."""
+    def balanced(self, problem: Instance, precision: float = SOLVE_PRECISION) -> Duals:
+        """Move to r ≈ 0: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x; ``precision`` of a solve by iterations."""
         losses = problem.losses
         curvature = losses.elasticity(self.w, self.beta)
         elasticity = _Elasticity(problem, self.w, self.u)
         direct = _direct_solver(problem, curvature, elasticity)
-        solve = _iterative_solver(problem, curvature, elasticity) if direct is None else direct
+        solve = _iterative_solver(problem, curvature, elasticity, precision) if direct is None else direct
         violation = self.violation(problem)
         x = solve(-violation)
         moved = Duals(
@@ -93,11 +93,8 @@ class Duals:
         def nodes(t: Floats) -> Bools:
             return np.isfinite(losses.conjugate(losses.times(self.beta, t)))
 
-        def edges(t: Floats) -> Bools:
-            return np.isfinite(problem.flow_cost(t[:, None] * self.u))
-
         np.minimum.at(share, component, _largest_share(nodes, losses.node_count))
-        np.minimum.at(share, component[site.head], _largest_share(edges, len(self.u)))
+        np.minimum.at(share, component[site.head], _edge_shares(problem, self.u))
         at_node = share[component]
         return Duals(
             losses.times(self.beta, at_node),
@@ -169,7 +166,7 @@ def _direct_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity
     return lambda rhs: solver.solve(rhs, DIRECT_PRECISION, SOLVE_REPEATS)
 
 
-def _iterative_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity) -> Linear:
+def _iterative_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity, precision: float) -> Linear:
     """The same by conjugate gradients."""
     losses = problem.losses
 
@@ -178,30 +175,42 @@ def _iterative_solver(problem: Instance, curvature: Floats, elasticity: _Elastic
         return rows + losses.ridge * x + elasticity.at_nodes(x)
 
     diagonal = losses.gram_diagonal(curvature) + losses.ridge + elasticity.diagonal(losses.width)
-    return lambda rhs: conjugate_gradients(apply, rhs, diagonal)
+    return lambda rhs: conjugate_gradients(apply, rhs, diagonal, precision)
 
 
-def conjugate_gradients(apply: Callable[[Floats], Floats], rhs: Floats, diagonal: Floats) -> Floats:
+def conjugate_gradients(
+    apply: Callable[[Floats], Floats], rhs: Floats, diagonal: Floats, precision: float = SOLVE_PRECISION
+) -> Floats:
     """Solve apply(x) = rhs for a positive semi-definite operator, with diagonal preconditioning."""
     inverse = np.divide(1.0, diagonal, out=np.ones_like(diagonal), where=diagonal > 0)
     x, r = np.zeros_like(rhs), rhs.copy()
     z = inverse * r
     p, rz = z.copy(), float((r * z).sum())
-    target = SOLVE_PRECISION**2 * rz
+    target = precision**2 * rz
     for _ in range(SOLVE_ITERATIONS):
         if rz <= target or rz == 0.0:
             break
         Ap = apply(p)
-        bend = float((p * Ap).sum())
+        bend = float(np.vdot(p, Ap))
         if bend <= 0.0:
             break
         step = rz / bend
         x += step * p
-        r -= step * Ap
-        z = inverse * r
-        rz, before = float((r * z).sum()), rz
-        p = z + (rz / before) * p
+        Ap *= step
+        r -= Ap
+        np.multiply(inverse, r, out=z)
+        rz, before = float(np.vdot(r, z)), rz
+        p *= rz / before
+        p += z
     return x
+
+
+def _edge_shares(problem: Instance, u: Floats) -> Floats:
+    """For every edge the largest t ≤ 1 at which t u_e is in the domain of its conjugate."""
+    if not problem.coupling.is_norm:
+        return _largest_share(lambda t: np.isfinite(problem.flow_cost(t[:, None] * u)), len(u))
+    length, radius = problem.coupling.dual_norm(u), problem.weights
+    return np.divide(radius, length, out=np.ones_like(radius), where=length > radius)
 
 
 def _largest_share(inside: Callable[[Floats], Bools], count: int) -> Floats:

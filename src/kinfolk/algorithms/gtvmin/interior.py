@@ -11,6 +11,7 @@ graph with a block per node. It takes 15 to 30 steps whatever λ, the weights an
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,9 @@ PRECISION = 1e-10  # of gap and stationarity, relative
 PATIENCE = 15  # steps without progress
 TO_BORDER = 0.99  # the part of the way to the border that a step may go
 SHIFT = 1e-13
+CORRECTIONS = 2
+LONG_ENOUGH = 1.0 / TO_BORDER  # a step that goes all the way
+WORTHWHILE = 1.05  # times as far
 HALVINGS = 15
 ASTRAY = 1.2  # times the miss of stationarity before a step
 REFINEMENTS = 10
@@ -108,7 +112,11 @@ class _Method:
         mu = self.scale / max(len(problem.weights) * losses.width + len(losses.y), 1)
         self.kink: Floats | float = 0.0 if losses.boxes is None else losses.boxes.kink
         self.edges, self.rows = _edge_cone(problem, w, mu), _row_cone(losses, losses.predict(w) - self.kink, mu)
-        self.cones: list[Cone] = [cone for cone in (self.edges, self.rows) if cone is not None]
+
+    @property
+    def cones(self) -> list[Cone]:
+        """Those of edges and samples, as far as there are any."""
+        return [cone for cone in (self.edges, self.rows) if cone is not None]
 
     # ------------------------------------------------------------------ where it is
 
@@ -144,11 +152,28 @@ class _Method:
         gap, degree = sum(cone.gap() for cone in self.cones), sum(cone.degree for cone in self.cones)
         change = self._direction(solver, 0.0, False)
         if self.cones:
-            part = min(1.0, *(cone.longest() for cone in self.cones))
+            part = min(1.0, self._longest())
             left = sum(cone.gap_after(part) for cone in self.cones) / gap if degree else 0.0
-            change = self._direction(solver, max(left, 0.0) ** 3 * gap / max(degree, 1), True)
-        part = min(1.0, TO_BORDER * min((cone.longest() for cone in self.cones), default=np.inf))
-        self._move(change, part)
+            target = max(left, 0.0) ** 3 * gap / max(degree, 1)
+            change = self._corrected(solver, target, self._direction(solver, target, True))
+        self._move(change, min(1.0, TO_BORDER * self._longest()))
+
+    def _corrected(self, solver: Solver, target: float, change: Floats) -> Floats:
+        """The step, corrected with its own second-order term as long as it can then go further."""
+        for _ in range(CORRECTIONS):
+            longest, before = self._longest(), (copy.copy(self.edges), copy.copy(self.rows))
+            if longest >= LONG_ENOUGH:
+                break
+            corrected = self._direction(solver, target, True)
+            if self._longest() < WORTHWHILE * longest:
+                self.edges, self.rows = before
+                break
+            change = corrected
+        return change
+
+    def _longest(self) -> float:
+        """The part of the step at which the first border is met; ∞ if none is."""
+        return min((cone.longest() for cone in self.cones), default=np.inf)
 
     def _solver(self) -> Solver:
         losses = self.problem.losses

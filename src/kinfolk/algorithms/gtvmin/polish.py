@@ -250,7 +250,7 @@ def inner_flows(problem: Instance, w: Floats, u: Floats, inner: Ints) -> tuple[F
     incidence = site.incidence[nodes][:, inner]
     factor = Factor((incidence @ scipy.sparse.diags_array(radius**2) @ incidence.T).tocsc(), LAPLACIAN_SHIFT)
     missing = -(problem.losses.gradient(w) + site.divergence(u))[nodes] + incidence @ u[inner]
-    flow = u[inner]
+    flow, wrong = u[inner], 1.0
     for _ in range(PROJECTIONS):
         flow = problem.coupling.dual_prox(flow, np.ones_like(radius), radius)
         for _ in range(2):  # the second one takes back what the shift has cost
@@ -258,7 +258,8 @@ def inner_flows(problem: Instance, w: Floats, u: Floats, inner: Ints) -> tuple[F
             flow = flow + (radius**2)[:, None] * (incidence.T @ potential)
         clipped = problem.coupling.dual_prox(flow, np.ones_like(radius), radius)
         excess = np.abs(clipped - flow).max(axis=1) / radius
-        if excess.max() <= IN_BALANCE:
+        before, wrong = wrong, float((excess > IN_ERROR).mean())
+        if excess.max() <= IN_BALANCE or HOPELESS < before <= wrong:  # too many, and no fewer than before
             break
     u = u.copy()
     u[inner] = flow

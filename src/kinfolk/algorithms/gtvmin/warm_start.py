@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def extrapolated(coupling: Coupling, lam: float, site: Site, past: Sequence[tuple[float, State]]) -> State:
-    """A guess at the solution for ``lam`` from those for one or two other values: w and u / λ are linear in log λ."""
+    """A guess at the solution for ``lam`` from those for one or two other values: u / λ is linear in log λ, w stays.
+
+    Were w to go on as well, differences that vanish would change their sign, which misleads an interior-point method.
+    """
     last, state = past[-1]
     if min(lam, *(each for each, _ in past)) == 0:
         return state
@@ -24,7 +27,6 @@ def extrapolated(coupling: Coupling, lam: float, site: Site, past: Sequence[tupl
     if len(past) > 1 and past[-2][0] != last:
         before, earlier = past[-2]
         part = np.log(lam / last) / np.log(last / before)
-        w = w + part * (w - earlier.w_bar)
         flow = flow + part * (flow - earlier.u / before)
     u = lam * flow
     if coupling.is_norm:  # its conjugate is finite only in a ball

@@ -38,8 +38,7 @@ function drawLegend() {
 }
 
 // The node under the pointer -----------------------------------------------------------------------------------------
-const ERRORS = {alone: "error alone", pooled: "error, one model for all", tailored: "error, tailored", final: "error, final"};
-const ENDS = {alone: "alone", pooled: "one model for all", tailored: "tailored"};
+const ERRORS = {alone: "error alone", pooled: "error, one model for all", tailored: "error, tailored", final: "error, the blend"};
 const HINT = "Point at a node, or click it, to see its rows, its errors and its neighbours.";
 
 function drawCard() {
@@ -67,9 +66,8 @@ function numbersOf(node) {
   if (of("test_rows")) {
     const least = Math.min(...Object.keys(ERRORS).map(name => of("error_" + name)));
     for (const name in ERRORS) add(ERRORS[name], format(of("error_" + name)), of("error_" + name) === least);
-    add("gain over the better baseline", Number.isFinite(of("gain")) ? format(of("gain"), 2) + " %" : "–");
+    add("gain over the better baseline", Number.isFinite(of("gain")) ? `${format(of("gain"), 2)} ± ${format(of("gain_error"), 2)} %` : "–");
   }
-  add("final model", ENDS[data.roles[data.role[node]]]);
   return list;
 }
 function groupLine(node) {

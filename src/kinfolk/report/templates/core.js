@@ -14,7 +14,7 @@ function unpack(packed) {
   for (let k = 0; k < text.length; k++) bytes[k] = text.charCodeAt(k);
   return new TYPES[packed.type](bytes.buffer);
 }
-for (const name of ["x", "y", "head", "tail", "weight", "flow", "role"]) data[name] = unpack(data[name]);
+for (const name of ["x", "y", "head", "tail", "weight", "flow"]) data[name] = unpack(data[name]);
 for (const name in data.nodes) data.nodes[name] = unpack(data.nodes[name]);
 data.path.groups = unpack(data.path.groups);
 for (const each of data.path.numbers) each.values = unpack(each);
@@ -118,6 +118,7 @@ function start() {
   startNetwork();
   startAlong();
   startNodes();
+  startBlend();
   redraw();
   document.documentElement.dataset.ready = "yes";
 }

@@ -11,7 +11,6 @@ const FIELDS = {
   group: {title: "group of kin"},
   error_tailored: {title: "error of the tailored model", scale: "sequence"},
   gain: {title: "gain over the better baseline", scale: "around", unit: " %"},
-  gain_alone: {title: "gain over alone", scale: "around", unit: " %"},
   train_rows: {title: "rows to learn from", scale: "sequence"},
 };
 data.path.names.forEach((name, k) => {

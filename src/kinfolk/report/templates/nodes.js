@@ -4,13 +4,13 @@ const SHOWN = [
   {title: data.nodeTitle, value: node => data.names[node], text: true},
   {title: "group", value: node => data.nodes.group[node], group: true},
   {title: "gain", value: node => data.nodes.gain[node], signed: true},
+  {title: "± error", value: node => data.nodes.gain_error[node], digits: 2},
   {title: "error alone", value: node => data.nodes.error_alone[node]},
   {title: "one for all", value: node => data.nodes.error_pooled[node]},
   {title: "tailored", value: node => data.nodes.error_tailored[node]},
   {title: "final", value: node => data.nodes.error_final[node]},
   {title: "training rows", value: node => data.nodes.train_rows[node], digits: 9},
   {title: "test rows", value: node => data.nodes.test_rows[node], digits: 9},
-  {title: "final model", value: node => ENDS[data.roles[data.role[node]]], text: true},
 ];
 const list = {order: [], column: SHOWN.findIndex(column => column.signed), down: true, page: 0};
 const inWords = new Intl.Collator("en", {numeric: true, sensitivity: "base"});
@@ -28,6 +28,10 @@ function refresh() {
   list.page = 0;
   drawTable();
 }
+/** A gain is coloured only where it is beyond two standard errors. */
+function clear(gain, node) {
+  return Math.abs(gain) <= 2 * data.nodes.gain_error[node] ? "" : gain > 0 ? "plus" : gain < 0 ? "minus" : "";
+}
 function cell(column, node) {
   const value = column.value(node);
   if (column === SHOWN[0]) {
@@ -39,7 +43,7 @@ function cell(column, node) {
   if (column.text) return make("td", value);
   if (column.signed) {
     const text = Number.isNaN(value) ? "–" : `${value > 0 ? "+" : ""}${format(value, 2)} %`;
-    return make("td", text, {class: value > 0 ? "plus" : value < 0 ? "minus" : ""});
+    return make("td", text, {class: clear(value, node)});
   }
   const made = make("td", format(value, column.digits || 3));
   if (column.group) made.prepend(swatch(value));

@@ -1,0 +1,154 @@
+"""The blend: one set of non-negative weights for all members, from their predictions of rows that they had not seen.
+
+    min_w  mean_r v_r ℓ(Σ_k w_k p_rk, y_r) + κ m_0 Σ_k (w_k − π_k)² / (m π_k),    w ≥ 0, Σ w = 1
+
+ℓ is the target's own loss, m_0 the smallest error of the m members. n rows were predicted (times, or nodes, where these
+are held out): π has ½ n / (n + 60) for boosting and shares the rest out, and κ = min(1, 3 / n).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+from scipy.optimize import minimize
+
+from kinfolk.tables.splits import Folding
+from kinfolk.tables.target import Target
+from kinfolk.typing import Bools, Floats, Ints
+
+DECAY = 0.6  # of the weight of rows, fold by fold back in time
+CERTAIN = 3.0  # κ = this / n
+TRUSTED = 60  # n at which trees have half of their share: they go astray first where little was predicted
+TREES = "boosted"
+NEGLIGIBLE = 1e-4  # a weight
+MOST_ENUMERATED = 10  # members whose sets are all tried
+
+
+def blended(predicted: Sequence[Floats], weights: Sequence[float]) -> Floats:
+    """The weighted mean of predictions.
+
+    >>> blended([np.array([1.0, 2.0]), np.array([3.0, 2.0])], [0.25, 0.75]).tolist()
+    [2.5, 2.0]
+    """
+    return np.asarray(sum(weight * each for weight, each in zip(weights, predicted, strict=True)))
+
+
+def blend_weights(
+    predicted: Mapping[str, Floats], y: Floats, owner: Ints, target: Target, folding: Folding
+) -> dict[str, float]:
+    """The weight of every member.
+
+    Parameters
+    ----------
+    predicted : mapping of str to array
+        By member, its predictions of rows that it had not seen; NaN where a row was never predicted.
+    y, owner : array
+        The encoded targets of these rows, and their nodes.
+    target : Target
+        Has the loss.
+    folding : Folding
+        How rows were held out.
+
+    Returns
+    -------
+    dict of str to float
+        Weights ≥ 0 that add up to 1.
+    """
+    names = list(predicted)
+    seen: Bools = np.all([np.isfinite(each.reshape(len(y), -1)).all(axis=1) for each in predicted.values()], axis=0)
+    stacked = np.stack([each[seen] for each in predicted.values()])  # (members, rows, ...)
+    importance = row_weights(folding)[seen]
+    count = max(evidence(folding, owner, seen), 1)
+    prior, pull = prior_weights(names, count), min(1.0, CERTAIN / count)
+
+    solve = _exactly if target.kind in ("number", "classes") else _nearly
+    found = solve(stacked, y[seen], importance, target, prior, pull)
+    clipped = np.where(found < NEGLIGIBLE, 0.0, found)
+    return dict(zip(names, (clipped / clipped.sum()).tolist(), strict=True))
+
+
+def _exactly(stacked: Floats, y: Floats, importance: Floats, target: Target, prior: Floats, pull: float) -> Floats:
+    """For quadratic losses: the best weights for every set of members that could have some, and the best of these."""
+    Q, pulled = _products(stacked, y, importance, target), pull / (len(prior) * prior)
+    best = float(np.diag(Q).min()) or 1.0
+    H, b = Q / best + np.diag(pulled), pulled * prior
+    found = (_on_support(H, b, np.array(some)) for some in _supports(np.diag(H)))
+    return min((each for each in found if each is not None), key=lambda w: float(w @ H @ w - 2 * b @ w))
+
+
+def _supports(costs: Floats) -> Iterator[list[int]]:
+    """Sets of members, of at most the best ``MOST_ENUMERATED``."""
+    order = np.argsort(costs)[:MOST_ENUMERATED].tolist()
+    return (sorted(some) for size in range(1, len(order) + 1) for some in combinations(order, size))
+
+
+def _on_support(H: Floats, b: Floats, some: Ints) -> Floats | None:
+    """min w'Hw − 2b'w with Σ w = 1 and no weight elsewhere; None if a weight is negative."""
+    scale = 1 / np.sqrt(np.diag(H)[some])
+    inverse = np.outer(scale, scale) * np.linalg.pinv(H[np.ix_(some, some)] * np.outer(scale, scale), hermitian=True)
+    free, ones = inverse @ b[some], inverse.sum(axis=1)
+    part = free + ones * (1 - free.sum()) / ones.sum()
+    if not np.isfinite(part).all() or (part < -NEGLIGIBLE).any():
+        return None
+    w = np.zeros(len(b))
+    w[some] = np.maximum(part, 0.0)
+    return np.asarray(w / w.sum())
+
+
+def _nearly(stacked: Floats, y: Floats, importance: Floats, target: Target, prior: Floats, pull: float) -> Floats:
+    """For other losses: a descent from the best member, and from the prior; never worse than either."""
+
+    def cost(weights: Floats) -> float:
+        return float(importance @ target.loss(np.tensordot(weights, stacked, axes=1), y))
+
+    corners = np.eye(len(prior))
+    best = min(cost(corner) for corner in corners) or 1.0
+
+    def objective(weights: Floats) -> float:
+        return cost(weights) / best + pull * float(((weights - prior) ** 2 / (len(prior) * prior)).sum())
+
+    first = min(corners, key=objective)
+    starts = [0.9 * first + 0.1 * prior, prior]
+    bounds, one = [(0.0, 1.0)] * len(prior), {"type": "eq", "fun": lambda weights: weights.sum() - 1.0}
+    given = {"method": "SLSQP", "bounds": bounds, "constraints": one, "tol": 1e-9, "options": {"maxiter": 300}}
+    ends = [minimize(objective, start, **given).x for start in starts]
+    sound = [np.maximum(end, 0.0) / np.maximum(end, 0.0).sum() for end in ends if np.isfinite(end).all()]
+    return min([first, prior, *sound], key=objective)
+
+
+def _products(stacked: Floats, y: Floats, importance: Floats, target: Target) -> Floats:
+    """Q with w'Qw the mean loss of the blend with weights w."""
+    truth = y if not target.classes else (y[:, None] == np.arange(len(target.classes))).astype(np.float64)
+    errors = (stacked - truth).reshape(len(stacked), len(y), -1) * (1.0 if target.classes else target.spread)
+    return np.asarray(np.einsum("arc,r,brc->ab", errors, importance, errors, optimize=True))
+
+
+def prior_weights(names: Sequence[str], count: int) -> Floats:
+    """Up to half for boosting, the more the more was predicted; the rest is shared by all others; even without it.
+
+    >>> prior_weights(["pooled", "tailored", "boosted"], 60).tolist()
+    [0.375, 0.375, 0.25]
+    """
+    trees = np.array([name == TREES for name in names])
+    if not trees.any() or trees.all():
+        return np.full(len(names), 1 / len(names))
+    share = 0.5 * count / (count + TRUSTED)
+    return np.where(trees, share, (1 - share) / (~trees).sum())
+
+
+def row_weights(folding: Folding) -> Floats:
+    """v_r, with sum 1: the same for all rows, or smaller for earlier folds of time."""
+    folds = folding.folds
+    weight = np.zeros(len(folds[0][1]))
+    for back, (_, held) in enumerate(reversed(folds)):
+        weight[held] = DECAY**back if folding.kind == "times" else 1.0
+    return np.asarray(weight / weight.sum())
+
+
+def evidence(folding: Folding, owner: Ints, seen: Bools) -> int:
+    """n: how many rows, times or nodes were predicted."""
+    if folding.kind == "times" and folding.times is not None:
+        return len(np.unique(folding.times[seen]))
+    return len(np.unique(owner[seen])) if folding.kind == "nodes" else int(seen.sum())

@@ -1,0 +1,44 @@
+"""Cautions: what in a table makes a comparison on its test rows look better, or surer, than it is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kinfolk.report.facts import Note
+from kinfolk.tables.columns import Columns
+from kinfolk.tables.target import Target
+from kinfolk.typing import Bools, Floats, Ints
+
+FEW_ROWS = 10  # of a class in the test
+SOME_ROWS, SOME_NODES = 3, 5  # from which deviations are known, and can be compared
+TENFOLD = 10.0
+
+
+def cautions(columns: Columns, target: Target, y: Floats, owner: Ints, held_out: Bools) -> list[Note]:
+    """Dates at random, rare classes, and nodes on different scales; ``y`` and ``owner`` as learning sees them."""
+    return [*_dates(columns), *_rare(target, y[held_out]), *_scales(target, y[~held_out], owner[~held_out])]
+
+
+def _dates(columns: Columns) -> list[Note]:
+    """Test rows between known ones are easier than those of the future."""
+    at_random = columns.time is None and columns.mark is None
+    return [Note("dates at random", {"column": columns.dates[0]})] if columns.dates and at_random else []
+
+
+def _rare(target: Target, tested: Floats) -> list[Note]:
+    rare = [label for k, label in enumerate(target.classes) if (tested == k).sum() < FEW_ROWS]
+    return [Note("rare class", {"labels": rare, "rows": FEW_ROWS})] if rare else []
+
+
+def _scales(target: Target, y: Floats, owner: Ints) -> list[Note]:
+    """Whether the target's deviation differs tenfold between the 10th and the 90th percentile of the nodes."""
+    if target.kind not in ("number", "quantile"):
+        return []
+    count = np.bincount(owner)
+    nodes = count >= SOME_ROWS
+    if nodes.sum() < SOME_NODES:
+        return []
+    mean = np.bincount(owner, y) / np.maximum(count, 1)
+    variance = np.bincount(owner, (y - mean[owner]) ** 2)[nodes] / (count[nodes] - 1)
+    low, high = np.sqrt(np.percentile(variance, (10, 90)))
+    return [Note("different scales")] if high > TENFOLD * low else []

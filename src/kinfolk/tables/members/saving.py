@@ -1,0 +1,106 @@
+"""Fitted members in folders: coefficients and trees as arrays, runs by ``saved_run``, own estimators by ``stored``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kinfolk.engine.saved_models import read_arrays, write_arrays
+from kinfolk.engine.saved_run import load_run, save_run
+from kinfolk.local_models.stored import dump_estimators, load_estimators
+from kinfolk.tables.members.boosted import BoostedFit
+from kinfolk.tables.members.own import OwnFit
+from kinfolk.tables.members.scores import LinearScores, Link
+from kinfolk.tables.members.slopes import LinearFit
+from kinfolk.tables.members.together import RunFit
+from kinfolk.tables.members.trees import Trees
+from kinfolk.tables.target import Target
+from kinfolk.typing import Floats
+
+ARRAYS, ESTIMATOR = "arrays.safetensors", "estimator.skops"
+OWN: Link = "own"
+SOFTMAX: Link = "softmax"
+KINDS = {LinearFit: "linear", RunFit: "runs", BoostedFit: "boosted", OwnFit: "own"}
+
+
+def kind_of(fitted: Any) -> str:
+    """How a fitted member is stored."""
+    return KINDS[type(fitted)]
+
+
+def write_fitted(fitted: Any, folder: Path) -> None:
+    """Write what a member has learnt into a new folder."""
+    if isinstance(fitted, RunFit):
+        for k, run in enumerate(fitted.runs):
+            save_run(run, folder / str(k))
+        return
+    folder.mkdir()
+    if isinstance(fitted, OwnFit):
+        (folder / ESTIMATOR).write_bytes(dump_estimators(fitted.estimator, f"the {folder.name} model"))
+    elif isinstance(fitted, LinearFit):
+        write_arrays(folder / ARRAYS, {"w": fitted.scores.w}, {"link": fitted.scores.link})
+    else:
+        write_arrays(folder / ARRAYS, fitted.trees.to_arrays())
+
+
+class Reader:
+    """Reads the members of one run: they share the target, the nodes and the features."""
+
+    def __init__(
+        self, target: Target, node_count: int, feature_count: int, places: Floats | None, trusted: Sequence[str]
+    ) -> None:
+        self.target, self.node_count, self.feature_count, self.trusted = target, node_count, feature_count, trusted
+        self.inputs = feature_count + (0 if places is None else 2) + 1
+        self._readers: Mapping[str, Callable[[Path, Any], Any]] = {
+            "linear": self._linear, "runs": self._runs, "boosted": self._boosted, "own": self._own,
+        }  # fmt: skip
+
+    def read(self, kind: str, folder: Path, base: RunFit | None) -> Any:
+        """A fitted member; ``base`` is one model for all, which trees stand on."""
+        return self._readers[kind](folder, base)
+
+    def without_models(self, kind: str, folder: Path) -> RunFit | None:
+        """The account of runs, to look at; nothing that predicts."""
+        if kind != "runs":
+            return None
+        return RunFit((load_run(folder / "0", 0, 0, models=False),), self.target, folder.name == "pooled")
+
+    def _linear(self, folder: Path, base: RunFit | None) -> LinearFit:
+        words, arrays = read_arrays(folder / ARRAYS)
+        w, link = arrays["w"], words["link"]
+        outputs = len(self.target.classes) if len(self.target.classes) > 2 else 1
+        if w.dtype != np.float64 or w.shape != (outputs, self.node_count, self.feature_count + 1):
+            raise ValueError(f"coefficients of shape {w.shape}")
+        return LinearFit(LinearScores(w, self.target, _link(link)))
+
+    def _runs(self, folder: Path, base: RunFit | None) -> RunFit:
+        pooled = folder.name == "pooled"
+        count = len([each for each in folder.iterdir() if each.is_dir()])
+        size = 1 if pooled else self.node_count
+        runs = [load_run(folder / str(k), size, self.feature_count, trusted=self.trusted) for k in range(count)]
+        if not runs or (len(runs) > 1 and len(runs) != len(self.target.classes)):
+            raise ValueError(f"{len(runs)} runs")
+        return RunFit(tuple(runs), self.target, pooled)
+
+    def _boosted(self, folder: Path, base: RunFit | None) -> BoostedFit:
+        if base is None or base.scores is None:
+            raise ValueError("trees without the model that they stand on")
+        arrays = read_arrays(folder / ARRAYS)[1]
+        if len(arrays["baseline"]) != (len(self.target.classes) if len(self.target.classes) > 2 else 1):
+            raise ValueError("trees of another target")
+        return BoostedFit(Trees.from_arrays(arrays, self.node_count, self.inputs), base.scores)
+
+    def _own(self, folder: Path, base: RunFit | None) -> OwnFit:
+        found = load_estimators((folder / ESTIMATOR).read_bytes(), f"the model in {folder.name!r}", self.trusted)
+        width = getattr(found, "n_features_in_", self.inputs)
+        if width != self.inputs:
+            raise ValueError(f"a model of {width} features")
+        return OwnFit(found, self.target)
+
+
+def _link(name: str) -> Link:
+    """A link by name."""
+    return {"own": OWN, "softmax": SOFTMAX}[name]

@@ -1,0 +1,148 @@
+"""Random slopes: a common model, and a deviation from it at every node that is drawn towards zero.
+
+    w_i = w_0 + u_i,    min  Σ_i Σ_r ℓ(x_r'w_i, y_r) + ½ ρ ‖w_0‖² + ½ Σ_i (μ_0 u_i0² + μ_1 Σ_j u_ij²)
+
+By Newton's method: each node sends a gradient and a matrix of its own, the coordinator solves for w_0 and sends it back
+(one exchange for squared errors). Neither rows nor deviations leave a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from kinfolk.objective.local_losses import LinearLosses
+from kinfolk.objective.losses import Squared
+from kinfolk.tables.members.member import Member, Needs, Sample, Value
+from kinfolk.tables.members.scores import LinearScores, derivatives, labels, loss_of
+from kinfolk.tables.rows import Rows
+from kinfolk.typing import Floats
+
+INTERCEPT_STRENGTHS = (0.1, 0.6, 4.0, 25.0, 150.0, 1e3)
+SLOPE_STRENGTHS = (0.3, 2.0, 12.0, 75.0, 450.0, 3e3)
+HARDLY = (0.01, 0.01)  # where nodes have nothing in common, and little noise
+NO_RIDGE = 1e-8
+STEPS, ACCURACY, HALVINGS = 40, 1e-6, 12
+MOST_NUMBERS = 5e7  # of all nodes' matrices
+
+
+class Strengths(NamedTuple):
+    """What draws parameters towards zero: ρ and μ, each (parameters,)."""
+
+    common: Floats
+    own: Floats
+
+
+class Gathered(NamedTuple):
+    """What all nodes send for a Newton step at their parameters."""
+
+    gradients: Floats  # (nodes, parameters)
+    matrices: Floats  # (nodes, parameters, parameters)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearFit:
+    """A linear member that has learnt."""
+
+    scores: LinearScores
+
+    def predict(self, rows: Rows) -> Floats:
+        """Predict rows."""
+        return self.scores.predict(rows.X, rows.owner)
+
+
+class RandomSlopes(Member):
+    """Random intercepts and slopes, with a strength for each."""
+
+    name = "slopes"
+    needs: ClassVar[Needs] = "sums"
+    parameters = ("intercept strength", "slope strength")
+
+    def missing(self, sample: Sample) -> str | None:
+        """One row per node tells nothing of slopes; too many parameters do not fit into memory."""
+        sizes = sample.network.data.sizes
+        if sizes.max(initial=0) < 2:
+            return "every node has one row"
+        return "too many coefficients" if len(sizes) * (sample.rows.X.shape[1] + 1) ** 2 > MOST_NUMBERS else None
+
+    def values(self, sample: Sample) -> Sequence[Value]:
+        """All pairs of strengths, and next to none."""
+        return [HARDLY, *((mu0, mu1) for mu0 in INTERCEPT_STRENGTHS for mu1 in SLOPE_STRENGTHS)]
+
+    def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[LinearFit]:
+        """Fits for each pair, every one started from that before."""
+        problems = output_losses(sample)
+        kept: list[tuple[Floats, Floats] | None] = [None] * len(problems)
+        first = [gathered(losses, np.zeros((losses.node_count, losses.width))) for losses in problems]
+        slopes = problems[0].width - 1
+        ridge = np.r_[np.full(slopes, max(sample.ridge, NO_RIDGE)), 0.0]
+        for mu0, mu1 in values:
+            strengths = Strengths(ridge, np.r_[np.full(slopes, mu1), mu0])
+            for k, losses in enumerate(problems):
+                kept[k] = minimise(losses, strengths, kept[k], first[k])
+            w = np.stack([start[0] + start[1] for start in kept if start is not None])
+            yield LinearFit(LinearScores(w, sample.target))
+
+
+def output_losses(sample: Sample) -> list[LinearLosses]:
+    """The local losses of every output."""
+    loss, data = loss_of(sample.target), sample.network.data
+    X = np.hstack([data.X, np.ones((len(data.y), 1))])
+    ridge = np.zeros((len(data.sizes), X.shape[1]))
+    return [LinearLosses(loss, X, y, data.starts, np.ones(len(y)), ridge) for y in labels(sample.target, data.y)]
+
+
+def gathered(losses: LinearLosses, w: Floats) -> Gathered:
+    """Gradients and matrices of all nodes."""
+    slope, curvature = derivatives(losses.loss, losses.predict(w), losses.y)
+    return Gathered(losses.combine(slope), losses.gram(curvature))
+
+
+def minimise(
+    losses: LinearLosses, strengths: Strengths, start: tuple[Floats, Floats] | None, first: Gathered
+) -> tuple[Floats, Floats]:
+    """w_0 (parameters,) and u (nodes, parameters); ``first`` is what nodes send at zero."""
+    w0, u = np.zeros(losses.width), np.zeros((losses.node_count, losses.width))
+    if isinstance(losses.loss, Squared):  # one step is exact
+        step0, step = newton_step(first, strengths, w0, u)
+        return step0, step
+    if start is not None:
+        w0, u = start
+    now = height(losses, strengths, w0, u)
+    for _ in range(STEPS):
+        step0, step = newton_step(gathered(losses, w0 + u), strengths, w0, u)
+        size = 1.0
+        for _ in range(HALVINGS):
+            after = height(losses, strengths, w0 + size * step0, u + size * step)
+            if after <= now + 1e-12 * abs(now):
+                break
+            size /= 2
+        else:
+            break
+        w0, u, before, now = w0 + size * step0, u + size * step, now, after
+        if before - now <= ACCURACY * (1e-3 + abs(now)) / max(losses.node_count, 1):
+            break
+    return w0, u
+
+
+def height(losses: LinearLosses, strengths: Strengths, w0: Floats, u: Floats) -> float:
+    """The objective."""
+    rows = float(losses.loss.value(losses.predict(w0 + u), losses.y).sum())
+    return rows + 0.5 * float(strengths.common @ w0**2) + 0.5 * float((strengths.own * u**2).sum())
+
+
+def newton_step(sent: Gathered, strengths: Strengths, w0: Floats, u: Floats) -> tuple[Floats, Floats]:
+    """The step for w_0 and all u_i: deviations are eliminated node by node, w_0 is solved for, then they follow."""
+    width = len(w0)
+    own = sent.matrices + np.diag(strengths.own)  # (nodes, parameters, parameters)
+    right = np.concatenate([sent.matrices, (sent.gradients + strengths.own * u)[:, :, None]], axis=2)
+    solved = np.linalg.solve(own, right)
+    follow, settle = solved[:, :, :width], solved[:, :, width]
+    common = (sent.matrices - sent.matrices @ follow).sum(axis=0)
+    pull = sent.gradients.sum(axis=0) - np.einsum("njk,nk->j", sent.matrices, settle)
+    common[np.diag_indices(width)] += strengths.common + 1e-10 * max(float(np.trace(common)) / width, 1e-10)
+    step0 = -np.linalg.solve(common, pull + strengths.common * w0)
+    return step0, -settle - follow @ step0

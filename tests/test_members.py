@@ -1,0 +1,720 @@
+"""The members of the blend and their weights, each against a closed form, a second solver or a world that is known."""
+
+import dataclasses
+from typing import get_args
+
+import cvxpy
+import numpy as np
+import pandas
+import pytest
+from scipy.special import expit
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+
+import kinfolk
+from kinfolk.checks import InputError
+from kinfolk.engine.saved_models import read_arrays, write_arrays
+from kinfolk.network.data import Data
+from kinfolk.network.network import Network
+from kinfolk.progress import progress_bar
+from kinfolk.tables import Settings, learn, load
+from kinfolk.tables.blend import DECAY, blend_weights, evidence, prior_weights, row_weights
+from kinfolk.tables.comparison import Study
+from kinfolk.tables.families import family_of
+from kinfolk.tables.journal import Journal
+from kinfolk.tables.members import intercepts
+from kinfolk.tables.members.boosted import Boosted
+from kinfolk.tables.members.classes import ClassIntercepts
+from kinfolk.tables.members.intercepts import Covariance, NodeIntercepts, distances
+from kinfolk.tables.members.member import Needs, Sample
+from kinfolk.tables.members.own import OwnEstimator
+from kinfolk.tables.members.scores import LinearScores
+from kinfolk.tables.members.slopes import RandomSlopes
+from kinfolk.tables.members.together import Together
+from kinfolk.tables.members.trees import Trees
+from kinfolk.tables.prepared import prepare
+from kinfolk.tables.rows import Rows
+from kinfolk.tables.splits import Folding
+from kinfolk.tables.storage import load_results
+from kinfolk.tables.target import Target
+
+KINDS = {
+    "number": Target(),
+    "classes": Target(classes=("a", "b")),
+    "count": Target(kind="count"),
+    "quantile": Target(kind="quantile", level=0.8),
+}
+
+
+def drawn(target, score, rng):
+    """Targets whose linear score is known."""
+    if target.kind == "classes":
+        return (rng.random(len(score)) < expit(score)).astype(float)
+    if target.kind == "count":
+        return rng.poisson(np.exp(score)).astype(float)
+    return score + 0.5 * rng.normal(size=len(score))
+
+
+def sample_of(kind="number", nodes=6, sizes=12, places=None, shift=0.5, seed=0, uneven=True):
+    """Nodes with models that differ; one of them has no rows."""
+    rng, target = np.random.default_rng(seed), KINDS[kind]
+    count = np.full(nodes, sizes) if not uneven else rng.integers(2, sizes, size=nodes)
+    if uneven:
+        count[1] = 0
+    owner = np.repeat(np.arange(nodes), count)
+    X = rng.normal(size=(len(owner), 2)) + 0.3 * rng.normal(size=(nodes, 2))[owner]
+    slope = np.array([0.7, -0.4]) + 0.4 * rng.normal(size=(nodes, 2))
+    y = drawn(target, (X * slope[owner]).sum(axis=1) + shift * rng.normal(size=nodes)[owner], rng)
+    rows = Rows(X, y, owner, None if places is None else places[owner])
+    network = Network(kinfolk.graphs.chain(nodes), Data.from_rows(X, y, owner, nodes))
+    base = LinearScores(np.zeros((1, 1, 3)), target)
+    return Sample(rows, network, None, places, False, target, 0, base, 0.3)
+
+
+def one_fit(member, sample, value):
+    return next(iter(member.fits(sample, [value])))
+
+
+# ---------------------------------------------------------------------- random slopes
+
+LOSSES = {
+    "number": lambda z, y: cvxpy.sum_squares(z - y),
+    "classes": lambda z, y: cvxpy.sum(cvxpy.logistic(z) - cvxpy.multiply(y, z)),
+    "count": lambda z, y: cvxpy.sum(cvxpy.exp(z) - cvxpy.multiply(y, z)),
+}
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("strengths", [(0.6, 2.0), (25.0, 0.3)])
+def test_random_slopes_minimise_their_objective(kind, strengths):
+    sample = sample_of(kind)
+    rows, nodes = sample.rows, sample.node_count
+    common, own = cvxpy.Variable(3), cvxpy.Variable((nodes, 3))
+    X = np.column_stack([rows.X, np.ones(len(rows.y))])
+    z = cvxpy.sum(
+        cvxpy.multiply(X, np.ones((len(X), 1)) @ cvxpy.reshape(common, (1, 3), "C") + own[rows.owner]), axis=1
+    )
+    shrink = 0.3 * cvxpy.sum_squares(common[:2])
+    shrink += strengths[0] * cvxpy.sum_squares(own[:, 2]) + strengths[1] * cvxpy.sum_squares(own[:, :2])
+    cvxpy.Problem(cvxpy.Minimize(LOSSES[kind](z, rows.y) + 0.5 * shrink)).solve(solver="CLARABEL")
+    found = one_fit(RandomSlopes(), sample, strengths).scores.w[0]
+    np.testing.assert_allclose(found, common.value + own.value, atol=2e-3 if kind != "number" else 1e-5)
+    assert (np.abs(found[1] - common.value) < 2e-3).all()  # a node without rows has the common model
+
+
+def test_random_slopes_of_numbers_are_the_block_system():
+    sample, (mu0, mu1) = sample_of(), (4.0, 12.0)
+    rows, nodes = sample.rows, sample.node_count
+    X = np.column_stack([rows.X, np.ones(len(rows.y))])
+    design = np.zeros((len(X), 3 * (nodes + 1)))
+    design[:, :3] = X
+    for node in range(nodes):
+        mine = rows.owner == node
+        design[mine, 3 * (node + 1) : 3 * (node + 2)] = X[mine]
+    shrink = np.r_[0.3, 0.3, 0.0, np.tile([mu1, mu1, mu0], nodes)]
+    solved = np.linalg.solve(2 * design.T @ design + np.diag(shrink), 2 * design.T @ rows.y).reshape(nodes + 1, 3)
+    np.testing.assert_allclose(
+        one_fit(RandomSlopes(), sample, (mu0, mu1)).scores.w[0], solved[0] + solved[1:], atol=1e-7
+    )
+
+
+def test_a_path_of_strengths_gives_what_each_gives_alone():
+    for kind in ("classes", "count"):
+        sample, values = sample_of(kind), [(0.6, 0.3), (0.6, 75.0), (150.0, 3e3)]
+        for value, fitted in zip(values, RandomSlopes().fits(sample, values), strict=True):
+            np.testing.assert_allclose(fitted.scores.w, one_fit(RandomSlopes(), sample, value).scores.w, atol=5e-3)
+
+
+def test_one_row_a_node_has_no_slopes():
+    sample = sample_of(nodes=5, sizes=1, uneven=False)
+    assert RandomSlopes().missing(sample) == "every node has one row"
+    assert RandomSlopes().missing(sample_of()) is None
+
+
+# ---------------------------------------------------------------------- node intercepts
+
+
+def generalised(sample, K, noise, ridge):
+    """Shifts ~ N(0, K), rows with variance noise: generalised least squares, and the posterior mean of the shifts."""
+    rows = sample.rows
+    X, Z = np.column_stack([rows.X, np.ones(len(rows.y))]), np.eye(sample.node_count)[rows.owner]
+    V = Z @ K @ Z.T + noise * np.eye(len(X))
+    shrink = np.diag(np.r_[ridge, ridge, 0.0]) / (4 * noise)  # errors count twice in Σ (z − y)² + ½ ridge ‖w‖²
+    w = np.linalg.solve(X.T @ np.linalg.solve(V, X) + 2 * shrink, X.T @ np.linalg.solve(V, rows.y))
+    return w, K @ Z.T @ np.linalg.solve(V, rows.y - X @ w)
+
+
+@pytest.mark.parametrize("ridge", [0.01, 10.0])
+@pytest.mark.parametrize("placed", [False, True])
+def test_node_intercepts_are_generalised_least_squares(placed, ridge):
+    places = np.random.default_rng(1).random((15, 2)) if placed else None
+    sample = sample_of(nodes=15, sizes=20, places=places)
+    near, apart, noise = (0.5 if placed else 0.0), 0.2, 0.4
+    K = apart * np.eye(15)
+    if placed:
+        K += near * np.exp(-distances(places, places, False) / 0.3)
+    w, shift = generalised(sample, K, noise, ridge)
+    value = (0.3, near, apart, 2 * noise, ridge)  # φ is a variance times the curvature of the loss, 2
+    found = one_fit(NodeIntercepts(), sample, value).scores.w[0]
+    np.testing.assert_allclose(found[:, :2], np.tile(w[:2], (15, 1)), atol=1e-7)
+    np.testing.assert_allclose(found[:, 2], w[2] + shift, atol=1e-7)
+    assert placed == (abs(found[1, 2] - w[2]) > 0.01)  # a node without rows has that of those nearby, or none
+
+
+@pytest.mark.parametrize("globe", [False, True])
+def test_the_nearest_are_nearly_as_good_as_all(globe):
+    """500 nodes, each from its 30 nearest: within a fortieth of the deviation of the shifts of what all give."""
+    rng = np.random.default_rng(0)
+    places = rng.random((500, 2)) * ([20.0, 30.0] if globe else 1.0)
+    sample = dataclasses.replace(sample_of(nodes=500, sizes=6, places=places), globe=globe)
+    away = distances(places, places, globe)
+    covariance = Covariance(0.2 * float(np.median(away)), 1.0, 0.2, 0.5)
+    K = covariance.between(away) + covariance.apart * np.eye(500)
+    shift = np.linalg.cholesky(K) @ rng.normal(size=500)
+    weight = np.bincount(sample.rows.owner, minlength=500).astype(float)
+    known = np.flatnonzero(weight)
+    noise = covariance.noise / weight[known]
+    mean = np.zeros(500)
+    mean[known] = shift[known] + np.sqrt(noise) * rng.normal(size=len(known))
+    exact, nearby = (
+        make(sample, covariance, noise, known)(mean[:, None])[:, 0] for make in (intercepts._exact, intercepts._nearby)
+    )
+    assert np.sqrt(np.mean((exact - nearby) ** 2)) < 0.025 * exact.std()
+    assert np.mean((nearby - shift) ** 2) < 1.01 * np.mean((exact - shift) ** 2)
+
+
+def test_the_covariance_is_found_again():
+    """Known radius, variances and noise: estimates within the spread of such an estimate over worlds."""
+    found = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        places = rng.random((300, 2))
+        K = 1.0 * np.exp(-distances(places, places, False) / 0.2) + 0.3 * np.eye(300)
+        owner = np.repeat(np.arange(300), 8)
+        X = rng.normal(size=(len(owner), 2))
+        y = X @ [1.0, 2.0] + (np.linalg.cholesky(K) @ rng.normal(size=300))[owner] + 0.5 * rng.normal(size=len(owner))
+        network = Network(kinfolk.graphs.chain(300), Data.from_rows(X, y, owner, 300))
+        base = LinearScores(np.r_[Ridge(0.1).fit(X, y).coef_, y.mean()].reshape(1, 1, 3), Target())
+        sample = Sample(Rows(X, y, owner, places[owner]), network, None, places, False, Target(), 0, base, 0.1)
+        found.append(NodeIntercepts().values(sample)[0][:4])
+    radius, near, apart, noise = np.exp(np.log(found).mean(axis=0))
+    assert 0.12 < radius < 0.33
+    assert 0.6 < near < 1.6
+    assert 0.2 < apart < 0.42
+    assert noise == pytest.approx(2 * 0.25, rel=0.05)
+
+
+def test_an_independent_intercept_is_found_again():
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(400), 6)
+    X = rng.normal(size=(2400, 2))
+    y = X @ [1.0, -1.0] + (0.7 * rng.normal(size=400))[owner] + rng.normal(size=2400)
+    network = Network(kinfolk.graphs.chain(400), Data.from_rows(X, y, owner, 400))
+    base = LinearScores(np.r_[Ridge(0.1).fit(X, y).coef_, y.mean()].reshape(1, 1, 3), Target())
+    sample = Sample(Rows(X, y, owner, None), network, None, None, False, Target(), 0, base, 0.1)
+    _, near, apart, noise, _ = NodeIntercepts().values(sample)[0]
+    assert near == 0
+    assert apart == pytest.approx(0.49, rel=0.2)
+    assert noise == pytest.approx(2.0, rel=0.1)
+
+
+# ---------------------------------------------------------------------- boosting
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_staged_predictions_are_those_of_separate_fits(kind):
+    sample = sample_of(kind, nodes=8, sizes=60)
+    values = [(4.0, 2.0, 1.0), (4.0, 30.0, 1.0), (15.0, 5.0, 1.0), (15.0, 20.0, 1.0)]
+    rows = sample.rows
+    asked = Rows(rows.X[::3], rows.y[::3], (rows.owner[::3] + 1) % 8, None)  # node 1 was never seen
+    staged = list(Boosted().predictions(sample, values, asked))
+    fits = [fitted.predict(asked) for fitted in Boosted().fits(sample, values)]
+    np.testing.assert_allclose(staged, fits, rtol=1e-12)
+    assert not np.allclose(staged[0], staged[1])
+
+
+@pytest.mark.parametrize("classes", [0, 3])
+@pytest.mark.parametrize("categories", [False, True])
+def test_trees_as_arrays_are_those_of_scikit_learn(classes, categories):
+    """The same sums, for missing numbers and for nodes without rows as well."""
+    rng = np.random.default_rng(0)
+    owner = rng.integers(1, 7, size=300)  # node 0 has no rows
+    X = rng.normal(size=(300, 2))
+    X[::7, 1] = np.nan
+    y = np.array([0, 3, -3, 2, -2, 4, 1.0])[owner] + X[:, 0]
+    y = np.digitize(y, [-1, 2]).astype(float) if classes else y
+    codes = np.r_[np.nan, np.arange(6.0)]
+    kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    made = kind(max_iter=12, min_samples_leaf=5, categorical_features=[0] if categories else None)
+    made.fit(np.column_stack([codes[owner], X]), y)
+    assert any(tree.nodes["is_categorical"].any() for step in made._predictors for tree in step) == categories
+    asked = Rows(np.vstack([X, np.full((7, 2), np.nan)]), np.zeros(307), np.r_[owner, np.arange(7)], None)
+    trees = Trees.of(made, codes)
+    expected = made._raw_predict(np.column_stack([codes[asked.owner], asked.X]))
+    np.testing.assert_allclose(trees.sums(asked), expected, rtol=1e-12, atol=1e-12)
+    stages = list(trees.staged(asked, [1, 5, 12]))
+    np.testing.assert_allclose(stages[-1], expected, rtol=1e-12, atol=1e-12)
+    assert not np.allclose(stages[0], stages[1])
+
+
+@pytest.mark.parametrize("present", [(0, 2), (1,)])
+def test_boosting_has_a_probability_for_a_class_without_rows(present):
+    """In some folds a rare class has no rows: its probability is next to nothing, and the others are not mixed up."""
+    sample = sample_of(nodes=6, sizes=60)
+    target = Target(classes=("a", "b", "c"))
+    rows = sample.rows._replace(y=np.array(present, dtype=float)[(sample.rows.X[:, 0] > 0).astype(int) % len(present)])
+    base = LinearScores(np.zeros((3, 1, 3)), target)
+    fitted = one_fit(Boosted(), dataclasses.replace(sample, rows=rows, target=target, base=base), (4.0, 60.0, 1.0))
+    chance = fitted.predict(rows)
+    assert chance.shape == (len(rows.y), 3)
+    np.testing.assert_allclose(chance.sum(axis=1), 1.0)
+    absent = [k for k in range(3) if k not in present]
+    assert chance[:, absent].max() < 0.01
+    assert (chance.argmax(axis=1) == rows.y).mean() > 0.98
+
+
+def test_trees_know_nodes_as_categories():
+    """Nodes in no order: four leaves tell them apart, and a node without rows is like the others."""
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(9), 40)[40:]  # node 0 has no rows
+    level = np.array([0.0, 3.0, -3.0, 3.0, -3.0, 3.0, -3.0, 3.0, -3.0])
+    X, y = rng.normal(size=(320, 1)), level[owner]
+    network = Network(kinfolk.graphs.chain(9), Data.from_rows(X, y, owner, 9))
+    base = LinearScores(np.zeros((1, 1, 2)), Target())
+    sample = Sample(Rows(X, y, owner, None), network, None, None, False, Target(), 0, base)
+    fitted = one_fit(Boosted(), sample, (4.0, 200.0, 1.0))
+    asked = Rows(np.zeros((9, 1)), np.zeros(9), np.arange(9), None)
+    np.testing.assert_allclose(fitted.predict(asked)[1:], level[1:], atol=1e-3)
+    assert np.isfinite(fitted.predict(asked)).all()
+
+
+# ---------------------------------------------------------------------- weights
+
+
+def split(rows, kind="rows", folds=4, times=None):
+    part = np.arange(rows) % folds if kind != "times" else np.minimum(np.arange(rows) * folds // rows, folds - 1)
+    made = [(part != k if kind != "times" else part < k, part == k) for k in range(1 if kind == "times" else 0, folds)]
+    return Folding(kind, made, times)
+
+
+def predictions_of(kind, rng, rows, members=4):
+    """The truth, and predictions that are more or less wrong."""
+    if kind == "classes":
+        target = Target(classes=("a", "b", "c"))
+        chance = rng.dirichlet(np.ones(3), size=rows)
+        y = np.array([rng.choice(3, p=each) for each in chance]).astype(float)
+        wrong = [rng.dirichlet(np.ones(3), size=rows) for _ in range(members)]
+        return target, y, [0.5 * chance + 0.5 * each for each in wrong]
+    target, score = KINDS[kind], rng.normal(size=rows)
+    y = drawn(target, score, rng)
+    noisy = [score + (0.2 + 0.3 * k) * rng.normal(size=rows) + 0.1 * k for k in range(members)]
+    return target, y, [np.exp(each) for each in noisy] if kind == "count" else noisy
+
+
+def losses_of(target, y, mixed):
+    if target.kind == "count":
+        return 2 * (cvxpy.multiply(y, -cvxpy.log(mixed)) + mixed)
+    if target.kind == "quantile":
+        return cvxpy.maximum(target.level * (y - mixed), (target.level - 1) * (y - mixed))
+    return cvxpy.square(mixed - y)
+
+
+NAMES = ["pooled", "slopes", "tailored", "boosted"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [12, 300])
+def test_weights_minimise_their_objective(kind, rows):
+    rng = np.random.default_rng(rows)
+    target, y, predicted = predictions_of(kind, rng, rows)
+    folding, prior = split(rows), prior_weights(NAMES, rows)
+    found = blend_weights(dict(zip(NAMES, predicted, strict=True)), y, np.arange(rows), target, folding)
+    best = min(target.loss(each, y).mean() for each in predicted)
+    w = cvxpy.Variable(4, nonneg=True)
+    if kind == "classes":
+        truth = np.eye(3)[y.astype(int)]
+        mean = cvxpy.sum_squares(sum(w[k] * (predicted[k] - truth) for k in range(4))) / rows
+    else:
+        constant = 2 * np.mean(y * np.log(np.maximum(y, 1e-300)) - y) if kind == "count" else 0.0
+        mean = cvxpy.sum(losses_of(target, y, np.stack(predicted, axis=1) @ w)) / rows + constant
+    pull = min(1.0, 3 / rows) * cvxpy.sum(cvxpy.multiply(cvxpy.square(w - prior), 1 / (4 * prior)))
+    problem = cvxpy.Problem(cvxpy.Minimize(mean / best + pull), [cvxpy.sum(w) == 1])
+    problem.solve(solver="CLARABEL")
+    ours = np.array(list(found.values()))
+    assert ours.sum() == pytest.approx(1.0)
+    assert (ours >= 0).all()
+    mixed = np.tensordot(ours, np.stack(predicted), axes=1)
+    height = target.loss(mixed, y).mean() / best + min(1.0, 3 / rows) * ((ours - prior) ** 2 / (4 * prior)).sum()
+    assert height == pytest.approx(problem.value, rel=1e-4)
+    np.testing.assert_allclose(ours, w.value, atol=0.02 if kind == "quantile" else 2e-3)
+
+
+def test_what_is_equal_gets_the_weights_expected_beforehand():
+    y = np.random.default_rng(0).normal(size=50)
+    same = dict.fromkeys(NAMES, y + 1.0)
+    found = blend_weights(same, y, np.arange(50), Target(), split(50))
+    trees = 0.5 * 50 / (50 + 60)
+    others = dict.fromkeys(["pooled", "slopes", "tailored"], (1 - trees) / 3)
+    assert found == pytest.approx({**others, "boosted": trees}, abs=1e-4)
+
+
+def test_few_rows_are_little_evidence():
+    """The better member gets more weight the more rows say so; from many, it gets nearly all."""
+    share = []
+    for rows in (3, 12, 200, 5_000):
+        y = np.zeros(rows)
+        error = np.tile([1.0, -1.0], rows)[:rows]
+        found = blend_weights(
+            {"pooled": y + 0.9 * error, "slopes": y + error}, y, np.arange(rows), Target(), split(rows)
+        )
+        share.append(found["slopes"])
+    assert share == sorted(share, reverse=True)
+    assert share[0] > 0.25
+    assert share[-1] == 0
+
+
+def test_rows_that_were_never_predicted_do_not_count():
+    rng = np.random.default_rng(0)
+    target, y, predicted = predictions_of("number", rng, 80)
+    folding = split(80, "times", 4, np.arange(80.0))
+    unseen = ~np.any([held for _, held in folding.folds], axis=0)
+    named = dict(zip(NAMES, predicted, strict=True))
+    blind = {name: np.where(unseen, np.nan, each) for name, each in named.items()}
+    found = blend_weights(blind, y, np.arange(80), target, folding)
+    spoilt = np.where(unseen, 1e6, y)
+    assert found == blend_weights(blind, spoilt, np.arange(80), target, folding)
+    assert evidence(folding, np.arange(80), ~unseen) == 60
+    weight = row_weights(folding)
+    assert weight.sum() == pytest.approx(1.0)
+    assert weight[20] / weight[79] == pytest.approx(DECAY**2)
+    assert weight[0] == 0
+
+
+def test_evidence_is_counted_in_what_is_held_out():
+    owner, seen = np.repeat(np.arange(10), 4), np.ones(40, dtype=bool)
+    assert evidence(split(40), owner, seen) == 40
+    assert evidence(split(40, "nodes"), owner, seen) == 10
+    assert evidence(split(40, "times", times=np.tile(np.arange(4.0), 10)), owner, seen) == 4
+
+
+def test_half_is_expected_of_boosting():
+    assert prior_weights(["pooled", "slopes"], 10).tolist() == [0.5, 0.5]
+    assert prior_weights(["boosted"], 10).tolist() == [1.0]
+    assert prior_weights(["boosted", "pooled", "mine"], 60).tolist() == [0.25, 0.375, 0.375]
+
+
+# ---------------------------------------------------------------------- what members declare, and the control
+
+
+def world(kind="number", nodes=16, rows=30, seed=0, first=0):
+    """A table with places, whose models vary smoothly; the same world for every ``first``, with other rows."""
+    truth, rng = np.random.default_rng(seed), np.random.default_rng([seed, first])
+    lat, lon = 60 + 4 * truth.random(nodes), 20 + 6 * truth.random(nodes)
+    slope, level = np.sin(lat), np.cos(lon) + 0.3 * truth.normal(size=nodes)
+    owner = np.repeat(np.arange(nodes), rows)
+    price, wind = rng.normal(size=(2, len(owner)))
+    score = slope[owner] * price + level[owner] + 0.3 * wind
+    noise = rng.normal(size=len(owner))
+    y = {
+        "number": lambda: 50 + 10 * (score + 0.5 * noise),
+        "classes": lambda: np.array(["low", "middle", "much"])[np.digitize(score + 0.3 * noise, [-0.5, 0.7])],
+        "two": lambda: np.where(score + 0.3 * noise > 0, "yes", "no"),
+        "count": lambda: rng.poisson(np.exp(0.5 + 0.8 * score)),
+        "quantile": lambda: 50 + 10 * (score + 0.5 * noise),
+    }[kind]()
+    names = np.array([f"n{k}" for k in range(nodes)])[owner]
+    return pandas.DataFrame({"node": names, "lat": lat[owner], "lon": lon[owner], "price": price, "wind": wind, "y": y})
+
+
+TASKS = {
+    "number": {},
+    "two": {},
+    "classes": {},
+    "count": {"task": "count"},
+    "quantile": {"task": "quantile", "quantile": 0.8},
+}
+
+
+def study_of(table, **options):
+    prepared = prepare(table, Settings("node", "y", **options))
+    with progress_bar("", 0, enabled=False) as bar:
+        study = Study.of(prepared, Journal(), bar)
+        return study.with_base(study.validate(Together(prepared.family.baselines()[0])))
+
+
+def test_every_member_declares_what_it_needs():
+    family = family_of("ridge", Target())
+    members = [NodeIntercepts(), RandomSlopes(), Boosted(), OwnEstimator(Ridge()), *map(Together, family.baselines())]
+    assert {member.needs for member in members} <= set(get_args(Needs))
+    assert [Together(each).needs for each in family.baselines()] == ["rows of all", "own rows"]
+
+
+def test_the_control_puts_nodes_elsewhere():
+    """Graphs, places of nodes and places of rows are another node's, in training rows, folds and test rows."""
+    study = study_of(world(nodes=40), folds=2)
+    other = study.shuffled()
+    whole, moved = study.whole, other.whole
+    assert sorted(map(tuple, moved.places)) == sorted(map(tuple, whole.places))
+    assert (moved.places != whole.places).any(axis=1).mean() > 0.5
+    for sample in (moved, *other.parts):
+        np.testing.assert_allclose(sample.rows.place, moved.places[sample.rows.owner], atol=1e-12)
+    np.testing.assert_allclose(other.test.place, moved.places[other.test.owner], atol=1e-12)
+    np.testing.assert_array_equal(moved.rows.X, whole.rows.X)
+    np.testing.assert_array_equal(moved.rows.y, whole.rows.y)
+    assert sorted(moved.network.graph.degrees) == sorted(whole.network.graph.degrees)
+    assert set(zip(moved.wide.head, moved.wide.tail, strict=True)) != set(
+        zip(whole.wide.head, whole.wide.tail, strict=True)
+    )
+    lengths = [distances(each.places, each.places, True)[each.wide.head, each.wide.tail] for each in (whole, moved)]
+    np.testing.assert_allclose(np.sort(lengths[0]), np.sort(lengths[1]), rtol=1e-9)
+
+
+def test_the_control_loses_what_places_tell():
+    """Few rows a node: what neighbours tell is much, and nodes elsewhere do not tell it."""
+    run = learn(world(nodes=60, rows=5), node="node", target="y", folds=2, progress=False)
+    board = run.leaderboard["error"]
+    assert board["final"] < 0.95 * board["control"]
+
+
+# ---------------------------------------------------------------------- every kind of target
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run for every kind of target, and the same from its folder."""
+    out = {}
+    for kind, options in TASKS.items():
+        run = learn(world(kind, rows=50), node="node", target="y", folds=2, progress=False, **options)
+        out[kind] = run, load(run.save(tmp_path_factory.mktemp(kind) / "run"))
+    return out
+
+
+def constant_loss(run, kind):
+    """The error of the best constant, on the same rows and in the same units."""
+    truth = run.predictions["target"]
+    y = run.target.encode(truth)
+    if run.target.classes:
+        best = np.tile([(truth == label).mean() for label in run.target.classes], (len(y), 1))
+    elif kind == "quantile":
+        best = np.full(len(y), np.quantile(y, 0.8))
+    else:
+        best = np.full(len(y), y.mean())
+    loss = pandas.Series(run.target.loss(best, y)).groupby(run.predictions["node"]).mean()
+    return run.target.shown(loss.mean())
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_errors_are_sensible(kind, runs):
+    run = runs[kind][0]
+    board = run.leaderboard
+    assert run.weights.sum() == pytest.approx(1.0)
+    assert (run.weights >= 0).all()
+    assert board["error"]["final"] < 0.8 * constant_loss(run, kind)
+    assert board["error"]["final"] < 1.05 * board["error"][run.weights.index].min()
+    members = board[board["part"] == "member"]
+    assert list(members.index) == ["pooled", "intercepts", "slopes", "tailored", "wide", "boosted"]
+    assert members["needs"].isin(get_args(Needs)).all()
+    assert (members["error"].drop("pooled") < constant_loss(run, kind)).all()  # slopes of all cancel each other
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_loaded_run_predicts_the_same(kind, runs):
+    run, again = runs[kind]
+    table = world(kind, first=7)
+    for role in ("final", "alone", *run.weights.index):
+        np.testing.assert_array_equal(run.predict(table, role=role), again.predict(table, role=role))
+    assert run.weights.to_dict() == again.weights.to_dict()
+    if run.target.classes:
+        np.testing.assert_array_equal(run.predict_proba(table), again.predict_proba(table))
+    else:
+        pandas.testing.assert_frame_equal(run.predict(table, interval=0.8), again.predict(table, interval=0.8))
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_the_blend_is_the_weighted_mean_of_its_members(kind, runs):
+    run, table = runs[kind][0], world(kind, first=3)
+    ask = run.predict_proba if run.target.classes else run.predict
+    mixed = sum(weight * np.asarray(ask(table, role=name)) for name, weight in run.weights.items())
+    np.testing.assert_allclose(ask(table), mixed, rtol=1e-9, atol=1e-12)
+    if kind == "count":
+        assert (run.predict(table) > 0).all()
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_nodes_that_were_never_seen_are_predicted(kind, runs):
+    run = runs[kind][1]
+    new = world(kind, first=5).head(40).assign(node="new")
+    ask = run.predict_proba if run.target.classes else run.predict
+    assert np.isfinite(np.asarray(ask(new), dtype=float)).all()
+    bare = new.drop(columns=["lat", "lon"])
+    edges = pandas.DataFrame({"a": ["new"], "b": ["n3"]})
+    np.testing.assert_allclose(ask(bare, edges=edges), ask(bare.assign(node="n3")))
+    np.testing.assert_allclose(ask(bare, unknown="pooled"), ask(new.assign(node="n0"), role="pooled"))
+    if not run.target.classes:
+        found = run.predict(new, interval=0.9)
+        assert (found["low"] <= found["y"]).all()
+        assert (found["y"] <= found["high"]).all()
+
+
+@pytest.mark.parametrize("kind", ["number", "count"])
+def test_intervals_cover_fresh_rows(kind, runs):
+    run, fresh = runs[kind][0], world(kind, rows=200, first=9)
+    found = run.predict(fresh, interval=0.9)
+    covered = (found["low"] <= fresh["y"]) & (fresh["y"] <= found["high"])
+    assert 0.85 <= covered.mean() <= 0.95
+    wide = run.predict(fresh, interval=0.99)
+    assert ((wide["high"] - wide["low"]) >= (found["high"] - found["low"])).all()
+
+
+def test_a_quantile_is_one():
+    """Four of five fresh rows lie below the quantile 0.8."""
+    run = learn(world("quantile", rows=60), node="node", target="y", folds=2, progress=False, **TASKS["quantile"])
+    fresh = world("quantile", rows=200, first=4)
+    assert 0.75 <= (fresh["y"] <= run.predict(fresh)).mean() <= 0.85
+
+
+def test_intervals_are_for_numbers_of_the_blend(runs):
+    table = world("two").head(5)
+    with pytest.raises(InputError, match="predict_proba"):
+        runs["two"][0].predict(table, interval=0.9)
+    with pytest.raises(InputError, match="another role"):
+        runs["number"][0].predict(world().head(5), role="slopes", interval=0.9)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        runs["number"][0].predict(world().head(5), interval=90)
+
+
+# ---------------------------------------------------------------------- damage
+
+
+def spoilt(run, folder, file, change):
+    run.save(folder)
+    change(folder / "models" / file)
+    return folder
+
+
+DAMAGE = {
+    "no intervals": ("intervals.safetensors", lambda file: file.unlink()),
+    "intervals cut": ("intervals.safetensors", lambda file: file.write_bytes(file.read_bytes()[:100])),
+    "no coefficients": ("slopes/arrays.safetensors", lambda file: file.unlink()),
+    "no run": ("tailored/0/models.safetensors", lambda file: file.unlink()),
+    "no base": ("pooled/0/models.safetensors", lambda file: file.unlink()),
+    "no trees": ("boosted/arrays.safetensors", lambda file: file.unlink()),
+    "trees cut": ("boosted/arrays.safetensors", lambda file: file.write_bytes(file.read_bytes()[:-900])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_one_sentence(name, runs, tmp_path):
+    folder = spoilt(runs["number"][0], tmp_path / "run", *DAMAGE[name])
+    with pytest.raises(InputError, match=r"^Expected [^\n]*(damaged|cannot be read)"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("quantiles", np.zeros(5)), ("scale", np.zeros(3)), ("unseen", np.full(1_001, np.nan)), ("seen", np.ones(16))],
+)
+def test_widths_that_are_none_are_refused(name, value, runs, tmp_path):
+    def change(file):
+        write_arrays(file, {**read_arrays(file)[1], name: value})
+
+    folder = spoilt(runs["number"][0], tmp_path / "run", "intervals.safetensors", change)
+    with pytest.raises(InputError, match=r"intervals\.safetensors is missing or damaged"):
+        load(folder)
+
+
+TREE_DAMAGE = {
+    "a column that is not there": ("feature", lambda array: array + 100),
+    "a child before its parent": ("left", lambda array: np.where(array >= 0, 0, array)),
+    "a child of another tree": ("right", lambda array: np.where(array >= 0, array + 10_000, array)),
+    "a set that is not there": ("bitset", lambda array: array + 10_000),
+    "sets of another size": ("bitsets", lambda array: array[:, :4].copy()),
+    "a code that is too large": ("codes", lambda array: array + 1_000),
+    "a leaf that is no number": ("value", lambda array: array * np.nan),
+    "numbers of another type": ("feature", lambda array: array.astype(np.float64)),
+    "leaves of two numbers": ("value", lambda array: np.stack([array, array], axis=1)),
+    "outputs that are not there": ("outputs", lambda array: array + 1),
+}
+
+
+@pytest.mark.parametrize("name", TREE_DAMAGE)
+def test_trees_that_lead_nowhere_are_refused(name, runs, tmp_path):
+    key, altered = TREE_DAMAGE[name]
+
+    def change(file):
+        arrays = read_arrays(file)[1]
+        write_arrays(file, {**arrays, key: altered(arrays[key])})
+
+    folder = spoilt(runs["number"][0], tmp_path / "run", "boosted/arrays.safetensors", change)
+    with pytest.raises(InputError, match="the boosted models is missing or damaged"):
+        load(folder)
+
+
+def test_a_run_can_be_looked_at_without_its_models(runs, tmp_path):
+    run = runs["number"][0]
+    folder = run.save(tmp_path / "run")
+    for file in (folder / "models").rglob("*.skops"):
+        file.unlink()
+    seen = load_results(folder)
+    pandas.testing.assert_frame_equal(seen.leaderboard, run.leaderboard, check_dtype=False)
+    assert seen.judgement == run.judgement
+
+
+# ---------------------------------------------------------------------- members of the user's own
+
+
+def test_an_estimator_of_ones_own(tmp_path):
+    """It sees features, places and the number of the node, and its weight is earned."""
+    table = world()
+    run = learn(
+        table, node="node", target="y", folds=2, progress=False, members=["pooled", "slopes", KNeighborsRegressor(3)]
+    )
+    assert set(run.weights.index) == {"pooled", "slopes", "KNeighborsRegressor"}
+    prepared = prepare(table, dataclasses.replace(run.settings, members=()))
+    train, test = prepared.training, prepared.test
+    direct = KNeighborsRegressor(3).fit(np.column_stack([train.X, train.place, train.owner]), train.y)
+    np.testing.assert_allclose(
+        run.predictions["KNeighborsRegressor"],
+        run.target.decode(direct.predict(np.column_stack([test.X, test.place, test.owner]))),
+    )
+    again = load(run.save(tmp_path / "run"))
+    np.testing.assert_array_equal(run.predict(table), again.predict(table))
+    assert "KNeighborsRegressor(...)" in (tmp_path / "run" / "report.html").read_text()
+    assert again.settings.members == ("pooled", "slopes", "given: KNeighborsRegressor")
+
+
+def test_a_type_and_a_classifier_of_ones_own():
+    run = learn(world("classes"), node="node", target="y", folds=2, progress=False,
+                members=["pooled", KNeighborsClassifier])  # fmt: skip
+    assert "KNeighborsClassifier" in run.weights.index
+    with pytest.raises(InputError, match="Expected a classifier as a member"):
+        learn(world("classes"), node="node", target="y", progress=False, members=["pooled", Ridge()])
+    with pytest.raises(InputError, match="got 'Ridge' twice"):
+        learn(world(), node="node", target="y", progress=False, members=[Ridge(), Ridge(2.0)])
+
+
+@pytest.mark.parametrize("kind", ["number", "two"])
+def test_other_models_have_a_blend_and_a_page(kind, tmp_path):
+    """Trees at the nodes: one for all, and tailored ones."""
+    table = world(kind, nodes=6)
+    run = learn(table, node="node", target="y", model="tree", folds=2, progress=False)
+    assert set(run.weights.index) == {"pooled", "tailored"}
+    again = load(run.save(tmp_path / "run"))
+    assert (again.predict(table) == run.predict(table)).all()
+    assert load_results(tmp_path / "run").judgement == run.judgement
+    assert "the blend of all members" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_several_classes_have_node_intercepts_like_a_regression_with_dummies():
+    rng = np.random.default_rng(5)
+    owner = np.repeat(np.arange(6), 40)
+    X = rng.normal(size=(240, 2))
+    label = np.clip(np.round(X[:, 0] + np.sin(owner) + 1), 0, 2).astype(int)
+    table = pandas.DataFrame(X, columns=["a", "b"]).assign(node=owner, kind=np.array(["low", "mid", "top"])[label])
+    prepared = prepare(table, Settings("node", "kind"))
+    sample = Study.of(prepared, Journal(), None).whole
+    (fitted,) = ClassIntercepts().fits(sample, [(3.0,)])
+    dummies = np.hstack([sample.rows.X, np.eye(6)[sample.rows.owner]])
+    model = LogisticRegression(C=1 / 3.0, max_iter=2_000, tol=1e-10).fit(dummies, sample.rows.y)
+    np.testing.assert_allclose(fitted.predict(sample.rows), model.predict_proba(dummies), atol=2e-3)

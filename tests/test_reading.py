@@ -1,0 +1,466 @@
+"""Reading tables as people have them: places, folds that match the test, times, columns, targets of any kind, notes."""
+
+import numpy as np
+import pandas
+import pytest
+from sklearn.metrics import mean_pinball_loss, mean_poisson_deviance
+
+from kinfolk import graphs
+from kinfolk.checks import InputError
+from kinfolk.report.words import note_text
+from kinfolk.tables import Settings, learn
+from kinfolk.tables.columns import find_columns
+from kinfolk.tables.graph_source import wide_graph
+from kinfolk.tables.prepared import prepare
+from kinfolk.tables.splits import windows
+from kinfolk.tables.target import Target
+
+
+def farms(rows=12, count=8, seed=0):
+    """Farms with a soil and rain, whose fields lie around the farm."""
+    rng = np.random.default_rng(seed)
+    farm = np.repeat(np.arange(count), rows)
+    frame = pandas.DataFrame({"farm": [f"farm {k:02}" for k in farm], "rain": rng.normal(size=len(farm))})
+    frame["soil"] = rng.choice(["clay", "sand"], size=len(farm))
+    frame["yield"] = 3 + 2 * frame["rain"] + (frame["soil"] == "clay") + 0.3 * rng.normal(size=len(farm))
+    return frame
+
+
+def placed(table, wander=0.01, seed=1):
+    """Latitudes and longitudes: each farm its own, each row a bit aside."""
+    rng, number = np.random.default_rng(seed), table["farm"].str[-2:].astype(int)
+    aside = wander * rng.normal(size=(len(table), 2))
+    return table.assign(lat=50 + 0.4 * number + aside[:, 0], lon=10 + 0.5 * number + aside[:, 1])
+
+
+def prepared_of(table, **settings):
+    return prepare(table, Settings.of({"node": "farm", "target": "yield", **settings}))
+
+
+def kinds(notes):
+    return [note.kind for note in notes]
+
+
+# ---------------------------------------------------------------------- places
+
+
+def test_rows_have_places_and_a_node_is_in_the_middle_of_its_training_rows():
+    table = placed(farms())
+    found = prepared_of(table)
+    np.testing.assert_allclose(found.rows.place, table[["lat", "lon"]])
+    train = table[~found.held_out]
+    middle = train.groupby("farm")[["lat", "lon"]].mean()
+    np.testing.assert_allclose(found.places, middle, atol=1e-3)  # so near that the globe is flat
+    np.testing.assert_array_equal(found.training.place, found.rows.place[~found.held_out])
+    assert found.source.origin.kind == "coordinates"
+    assert {"lat", "lon"} <= set(found.columns.numbers)
+    assert kinds(found.notes) == ["coordinates of rows"]
+    assert "'lat' and 'lon' are used as features, and their means" in note_text(found.notes[0])
+
+
+def test_one_place_per_node_is_no_feature():
+    found = prepared_of(placed(farms(), wander=0.0))
+    assert not {"lat", "lon"} & set(found.columns.features)
+    assert kinds(found.notes) == ["coordinates"]
+    np.testing.assert_allclose(found.places[found.rows.owner], found.rows.place, atol=1e-9)
+
+
+def test_a_held_out_node_is_where_its_test_rows_are():
+    table = placed(farms()).assign(test=lambda t: t["farm"] == "farm 03")
+    found = prepared_of(table, test="test")
+    np.testing.assert_allclose(found.places[3], table[table["test"]][["lat", "lon"]].mean(), atol=1e-3)
+
+
+def test_a_missing_place_is_that_of_the_node():
+    table = placed(farms())
+    table.loc[[0, 30], "lat"] = np.nan
+    found = prepared_of(table)
+    np.testing.assert_array_equal(found.rows.place[[0, 30]], found.places[[0, 2]])
+    assert np.isfinite(found.rows.place).all()
+
+
+def test_guessed_columns_that_are_no_places():
+    moving = farms().assign(x=lambda t: t["rain"] + 1.0, y=lambda t: t["rain"] ** 2)
+    assert find_columns(moving, Settings("farm", "yield")).coords == ()
+    assert find_columns(moving, Settings("farm", "yield", coords=("x", "y"))).coords == ("x", "y")
+    metres = farms().assign(lat=lambda t: 1e5 + np.arange(len(t)), lon=1e6)
+    assert find_columns(metres, Settings("farm", "yield")).coords == ()
+    partly = placed(farms(), wander=0.0)
+    partly.loc[partly["farm"] == "farm 02", "lat"] = np.nan
+    assert find_columns(partly, Settings("farm", "yield")).coords == ()
+    same = farms().assign(lat=60.0, lon=25.0)
+    assert prepared_of(same).source.origin.kind == "similarity"
+
+
+def test_nodes_that_share_a_place():
+    table = placed(farms(), wander=0.0)
+    table.loc[table["farm"] < "farm 05", ["lat", "lon"]] = 48.0, 11.0
+    run = learn(table, node="farm", target="yield", neighbours=2, lam=1.0, folds=2, progress=False)
+    assert np.isfinite(run.leaderboard["error"]).all()
+    assert ((run.graph.head < 5) & (run.graph.tail < 5)).sum() >= 5
+
+
+@pytest.mark.parametrize("metric", ["planar", "great-circle"])
+def test_nearest_pairs_with_equal_places(metric):
+    points = np.repeat([[0.0, 0.0], [0.0, 1.0], [40.0, 7.0]], [6, 1, 5], axis=0)
+    graph = graphs.knn(points, 3, metric=metric)
+    assert (graph.head != graph.tail).all()
+    degrees = np.bincount(np.concatenate([graph.head, graph.tail]), minlength=12)
+    assert (degrees >= 3).all()
+    apart = (points[graph.head] != points[graph.tail]).any(axis=1)
+    lone = (graph.head == 6) | (graph.tail == 6)
+    assert (apart == lone).all()  # only the node that is alone at its place looks elsewhere
+
+
+def test_the_wide_graph():
+    places = np.random.default_rng(0).random((40, 2))
+    graph = wide_graph(places, False, [str(k) for k in range(40)])
+    distance = np.linalg.norm(places[graph.head] - places[graph.tail], axis=1)
+    expected = 1 / (distance + 0.3 * np.median(distance))
+    np.testing.assert_allclose(graph.weights / graph.weights[0], expected / expected[0])
+    every = np.linalg.norm(places[:, None] - places, axis=2)
+    nearest = np.argsort(every, axis=1)[:, 1:16]
+    pairs = {tuple(sorted((i, int(j)))) for i in range(40) for j in nearest[i]}
+    assert pairs == set(zip(graph.head.tolist(), graph.tail.tolist(), strict=True))
+    assert wide_graph(None, False, []) is None
+    assert wide_graph(places[:4], True, list("abcd")).edge_count == 6
+    assert (wide_graph(np.zeros((5, 2)), True, list("abcde")).weights > 0).all()
+
+
+def test_places_alone_are_features():
+    """A map without other columns: what is between places is predicted from them."""
+    table = placed(farms(1, 60), wander=0.0)[["farm", "lat", "lon", "yield"]].assign(country="here")
+    found = prepared_of(table)
+    assert found.columns.numbers == ("lat", "lon")
+    assert "only coordinates" in kinds(found.notes)
+    with pytest.raises(InputError, match="Expected a feature"):
+        prepared_of(table[["farm", "yield"]])
+
+
+# ---------------------------------------------------------------------- folds that match the test
+
+
+def panel(years=12, count=8, seed=0):
+    """Farms over years, with a trend."""
+    table = farms(years, count, seed).assign(year=lambda t: 2000 + np.arange(len(t)) % years)
+    return table.assign(**{"yield": table["yield"] + 0.5 * table["year"]})
+
+
+def assert_disjoint(folding, rows):
+    assert all(not (seen & held).any() for seen, held in folding.folds)
+    assert (sum(held.astype(int) for _, held in folding.folds) <= 1).all()
+    assert all(held.any() and seen.any() and len(held) == rows for seen, held in folding.folds)
+
+
+def test_random_rows_are_tested_so_rows_are_folded():
+    found = prepared_of(farms())
+    assert found.folding.kind == "rows"
+    assert found.folding.times is None
+    assert_disjoint(found.folding, len(found.training.y))
+
+
+@pytest.mark.parametrize("hold", ["nodes", "regions"])
+def test_whole_nodes_or_regions_are_held_out_and_folded(hold):
+    table = placed(farms(count=40))
+    found = prepared_of(table, hold=hold, test=0.25)
+    tested = set(found.test.owner)
+    assert not tested & set(found.training.owner)
+    assert 6 <= len(tested) <= 14
+    assert found.folding.kind == "nodes"
+    assert_disjoint(found.folding, len(found.training.y))
+    assert sum(held.sum() for _, held in found.folding.folds) == len(found.training.y)
+    for seen, held in found.folding.folds:
+        assert not set(found.training.owner[seen]) & set(found.training.owner[held])
+    others = prepared_of(table, hold=hold, test=0.25, seed=1)
+    assert set(others.test.owner) != tested
+
+
+def test_regions_are_regions():
+    """Farms lie on a line: with nodes drawn at random most held-out ones have a neighbour to learn from."""
+    table = placed(farms(3, count=90))
+    inside = {}
+    for hold in ("nodes", "regions"):
+        tested = np.unique(prepared_of(table, hold=hold).test.owner)
+        inside[hold] = np.mean([bool({k - 1, k + 1} - set(tested) - {-1, 90}) for k in tested])
+    assert inside["regions"] < 0.6 < inside["nodes"]
+
+
+def test_regions_need_places():
+    with pytest.raises(InputError, match="Expected coordinates to hold out regions"):
+        prepared_of(farms(), hold="regions")
+    with pytest.raises(InputError, match="one rule for the test rows"):
+        prepared_of(panel(), hold="nodes", time="year")
+
+
+def test_marked_nodes_are_folded_by_node():
+    table = farms().assign(test=lambda t: t["farm"] > "farm 05")
+    found = prepared_of(table, test="test")
+    assert found.folding.kind == "nodes"
+    assert "new nodes" in kinds(found.notes)
+    mostly = table.assign(test=table["test"] | (table.index == 0))
+    assert prepared_of(mostly, test="test").folding.kind == "nodes"
+    few = table.assign(test=(table["farm"] == "farm 07") | (table.index % 4 == 0))
+    assert prepared_of(few, test="test").folding.kind == "rows"
+
+
+@pytest.mark.parametrize("dated", [False, True])
+def test_marked_rows_beyond_the_training_rows_are_folded_by_time(dated):
+    table = panel().assign(test=lambda t: t["year"] >= 2009, level=lambda t: t["farm"].str[-2:].astype(int))
+    if dated:
+        table["year"] = table["year"].astype(str) + "-06-01"
+    found = prepared_of(table, test="test")
+    assert found.folding.kind == "times"
+    assert_disjoint(found.folding, len(found.training.y))
+    assert all(found.folding.times[seen].max() < found.folding.times[held].min() for seen, held in found.folding.folds)
+    note = next(note for note in found.notes if note.kind == "later rows")
+    assert note.values == {"column": found.folding.column} == {"column": "year"}
+    assert "beyond the training rows in column 'year'" in note_text(note)
+    assert "year" in found.columns.features
+
+
+def test_a_marked_number_of_a_node_is_no_time():
+    """The largest farm is held out: its size lies beyond the others, and is no time."""
+    table = farms().assign(size=lambda t: t["farm"].str[-2:].astype(int), test=lambda t: t["farm"] == "farm 07")
+    assert prepared_of(table, test="test").folding.kind == "nodes"
+
+
+def test_rows_marked_at_random_are_folded_by_row():
+    table = panel().assign(test=lambda t: np.arange(len(t)) % 5 == 0)
+    found = prepared_of(table, test="test")
+    assert found.folding.kind == "rows"
+    assert "later rows" not in kinds(found.notes)
+
+
+def test_windows_are_predicted_from_half_of_the_rows_at_least():
+    rng = np.random.default_rng(0)
+    for times in (rng.random(300), rng.random(300) ** 6, rng.integers(0, 4, 300), np.repeat([0.0, 1.0], [10, 290])):
+        parts = list(windows(np.asarray(times, dtype=float), 3))
+        assert parts
+        several = len(np.unique(times)) > 3
+        for before, window in parts:
+            assert window.any()
+            assert times[before].max() < times[window].min()
+            assert before.mean() >= 0.5 or not several
+        assert (parts[-1][0] | parts[-1][1]).all()
+
+
+def test_a_last_time_with_many_rows_is_held_out():
+    """Three years: the last has more than the share, and is the test all the same."""
+    found = prepared_of(panel(3), time="year")
+    assert len(np.unique(found.folding.times)) == 2
+    assert found.held_out.mean() == pytest.approx(1 / 3)
+    assert [len(held) for _, held in found.folding.folds] == [16]
+
+
+# ---------------------------------------------------------------------- time as a feature
+
+
+@pytest.mark.parametrize("features", [None, ["rain", "soil", "year"]])
+def test_the_time_is_a_feature_and_a_trend_is_learnt(features):
+    """Later years are predicted: without the trend the error would be its size, two years' growth and more."""
+    run = learn(panel(20), node="farm", target="yield", time="year", features=features or (), progress=False)
+    assert "year" in run.columns.features
+    assert run.leaderboard["error"]["pooled"] < 0.5  # noise 0.3; a step of 0.5 a year, four years ahead
+    without = learn(panel(20), node="farm", target="yield", time="year", features=["rain"], progress=False)
+    assert "year" not in without.columns.features
+    assert without.leaderboard["error"]["pooled"] > 2.0
+    assert not [note for note in run.notes if "is the time" in note]
+
+
+def test_a_time_column_of_dates_has_a_trend():
+    table = panel().assign(year=lambda t: pandas.to_datetime(t["year"].astype(str)))
+    found = prepared_of(table, time="year")
+    names = found.encoder.get_feature_names_out()
+    assert "year days" in names
+    days = (table["year"] - pandas.Timestamp(0)).dt.days.to_numpy(dtype=float)
+    train = days[~found.held_out]
+    np.testing.assert_allclose(found.rows.X[:, names.index("year days")], (days - train.mean()) / train.std())
+
+
+def test_months_are_dates():
+    found = prepared_of(
+        panel(36).assign(month=lambda t: [f"{2000 + k // 12 % 3}-{k % 12 + 1:02}" for k in range(len(t))])
+    )
+    assert found.columns.dates == ("month",)
+    assert "month season sin" in found.encoder.get_feature_names_out()
+    seasons = farms().assign(season=lambda t: np.array(["1998-99", "1999-00", "2000-01"])[np.arange(len(t)) % 3])
+    assert prepared_of(seasons).columns.categories == ("soil", "season")
+
+
+# ---------------------------------------------------------------------- columns
+
+
+@pytest.mark.parametrize("values", [["0", "1", "2", "3+"], ["K", "1", "2", "3"], ["<1", "1", "2", "3"]])
+def test_numbers_with_some_texts_are_categories(values):
+    table = farms(20).assign(grade=lambda t: np.array(values)[np.arange(len(t)) % 4])
+    found = prepared_of(table)
+    assert "grade" in found.columns.categories
+    assert {f"grade_{value}" for value in values} <= set(found.encoder.get_feature_names_out())
+
+
+def test_a_few_texts_among_numbers_are_mistakes_and_the_rows_are_named():
+    table = farms(20).assign(price=lambda t: np.arange(len(t)).astype(str))
+    table.loc[[3, 17], "price"] = ["dear", "cheap"]
+    with pytest.raises(InputError, match=r"numbers in column 'price', got 'dear' and .* 2 of 160 rows \(index 3, 17\)"):
+        prepared_of(table)
+    assert "price" in prepared_of(table, categorical="price").columns.categories
+
+
+def test_where_categories_begin():
+    """Five per cent of texts are mistakes, one more makes a category."""
+    for wrong, category in ((8, False), (9, True)):
+        cells = np.array(["1", "2"] * 80, dtype=object)
+        cells[:wrong] = "many"
+        table = farms(20).assign(price=cells)
+        if category:
+            assert "price" in find_columns(table, Settings("farm", "yield")).categories
+        else:
+            with pytest.raises(InputError, match="'many' and the like in 8 of 160 rows"):
+                find_columns(table, Settings("farm", "yield"))
+
+
+def test_marks_of_missing_numbers():
+    table = farms(20).assign(price=lambda t: np.where(np.arange(len(t)) % 3 == 0, "?", t["rain"].astype(str)))
+    found = prepared_of(table)
+    assert "price" in found.columns.numbers
+    names = found.encoder.get_feature_names_out()
+    assert "missingindicator_price" in names
+    kept = found.rows.X[:, names.index("price")]
+    assert np.corrcoef(kept[np.arange(160) % 3 > 0], table["rain"][np.arange(160) % 3 > 0])[0, 1] > 0.9999
+    assert len(np.unique(kept[::3])) == 1
+
+
+def test_a_column_without_values_is_left_out():
+    found = prepared_of(farms().assign(comment=np.nan))
+    assert "comment" not in found.columns.features
+    assert "empty column" in kinds(found.notes)
+
+
+# ---------------------------------------------------------------------- targets
+
+
+def counts(seed=0):
+    rng, table = np.random.default_rng(seed), farms(30)
+    return table.assign(**{"yield": rng.poisson(np.exp(0.5 + 0.7 * table["rain"]))})
+
+
+def test_losses_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    y, mean = rng.poisson(2.0, size=50).astype(float), rng.gamma(2.0, size=50)
+    count = Target(kind="count")
+    assert count.loss(mean, y).mean() == pytest.approx(mean_poisson_deviance(y, mean))
+    quantile = Target((), 3.0, 2.0, "quantile", 0.8)
+    said, truth = rng.normal(size=50), rng.normal(size=50)
+    expected = mean_pinball_loss(quantile.decode(truth), quantile.decode(said), alpha=0.8)
+    assert quantile.loss(said, truth).mean() == pytest.approx(expected)
+    assert quantile.shown(4.0) == count.shown(4.0) == 4.0
+    assert Target().shown(4.0) == 2.0
+
+
+def test_counts_are_predicted_as_means():
+    table = counts()
+    run = learn(table, node="farm", target="yield", task="count", features=["rain"], lam=1.0, folds=2, progress=False)
+    said = run.predict(table)
+    assert (said > 0).all()
+    tested = run.predictions["row"]
+    deviance = Target(kind="count").loss(run.predictions["pooled"].to_numpy(), table["yield"][tested].to_numpy(float))
+    by_node = pandas.Series(deviance).groupby(run.predictions["node"]).mean()
+    assert run.leaderboard["error"]["pooled"] == pytest.approx(by_node.mean())
+    constant = Target(kind="count").loss(
+        np.full(len(tested), table["yield"].mean()), table["yield"][tested].to_numpy(float)
+    )
+    assert deviance.mean() < 0.8 * constant.mean()
+
+
+@pytest.mark.parametrize("level", [0.1, 0.9])
+def test_quantiles_are_above_their_share_of_rows(level):
+    table = farms(60, seed=3)
+    run = learn(table, node="farm", target="yield", task="quantile", quantile=level, features=["rain", "soil"],
+                lam=1.0, folds=2, progress=False)  # fmt: skip
+    below = (table["yield"] <= run.predict(table, role="pooled")).mean()
+    assert below == pytest.approx(level, abs=0.05)
+
+
+def test_the_kind_is_read_from_training_rows():
+    """Test rows hold a third value: the training rows have two, and these are the classes."""
+    table = farms().assign(test=lambda t: np.arange(len(t)) % 4 == 0, **{"yield": np.arange(96) % 2})
+    table.loc[4, "yield"] = 7
+    found = prepared_of(table, test="test")
+    assert found.target.classes == (0, 1)
+    assert "test rows of unseen classes" in kinds(found.notes)
+    spoilt = table.assign(**{"yield": table["yield"].where(~table["test"], np.arange(96) + 0.5)})
+    spoilt.loc[8, "yield"] = 1.0
+    assert prepared_of(spoilt, test="test").target == found.target
+
+
+def test_marks_of_missing_targets_are_no_targets():
+    table = farms().assign(**{"yield": lambda t: t["yield"].astype(str).where(np.arange(len(t)) % 9 > 0, "?")})
+    found = prepared_of(table)
+    assert found.target.kind == "number"
+    assert len(found.rows.y) == (table["yield"] != "?").sum()
+    assert next(note for note in found.notes if note.kind == "rows without a target").values == {"count": 11}
+
+
+def test_whole_numbers_with_few_values_are_numbers_and_that_is_noted():
+    table = farms().assign(**{"yield": np.arange(96) % 6})
+    found = prepared_of(table)
+    assert found.target.kind == "number"
+    note = next(note for note in found.notes if note.kind == "whole numbers")
+    assert note_text(note).startswith("The target has 6 different whole values and is read as a number")
+    assert "whole numbers" not in kinds(prepared_of(table, task="regression").notes)
+    assert prepared_of(table, task="classification").target.classes == (0, 1, 2, 3, 4, 5)
+    assert "classes" not in kinds(prepared_of(table.assign(**{"yield": np.arange(96) % 2})).notes)
+    assert "classes" in kinds(prepared_of(table.assign(**{"yield": 1 + np.arange(96) % 2})).notes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"task": "count"}, r"counts ≥ 0 in the target column 'yield', got .* rows \(index"),
+        ({"task": "quantile", "quantile": 1.0}, "quantile"),
+        ({"task": "regression", "quantile": 0.9}, "Expected the task quantile"),
+        ({"task": "median"}, "task"),
+        ({"hold": "cities"}, "hold"),
+    ],
+)
+def test_targets_that_make_no_sense(settings, words):
+    with pytest.raises(InputError, match=words):
+        prepared_of(farms().assign(**{"yield": lambda t: t["rain"]}), **settings)
+
+
+# ---------------------------------------------------------------------- notes
+
+
+def test_dates_that_are_tested_at_random_are_noted():
+    table = panel().assign(year=lambda t: pandas.to_datetime(t["year"].astype(str)))
+    note = next(note for note in prepared_of(table).notes if note.kind == "dates at random")
+    assert "Column 'year' has dates" in note_text(note)
+    assert "dates at random" not in kinds(prepared_of(table, time="year").notes)
+    assert "dates at random" not in kinds(prepared_of(farms()).notes)
+
+
+def test_few_times_in_the_test_are_noted():
+    note = next(note for note in prepared_of(panel(20), time="year").notes if note.kind == "few times")
+    assert note.values == {"count": 4}
+    assert note_text(note).startswith("Different times in the test: only 4.")
+    assert "few times" not in kinds(prepared_of(panel(60), time="year").notes)
+
+
+def test_a_rare_class_is_noted():
+    table = farms(60).assign(**{"yield": lambda t: np.where(np.arange(len(t)) % 40 == 0, "rare", "often")})
+    found = prepared_of(table)
+    assert (found.test.y == 1).sum() < 10 <= (found.test.y == 0).sum()
+    note = next(note for note in found.notes if note.kind == "rare class")
+    assert note_text(note).startswith("Of class 'rare' fewer than 10 rows are tested")
+    balanced = table.assign(**{"yield": np.where(np.arange(len(table)) % 2, "a", "b")})
+    assert "rare class" not in kinds(prepared_of(balanced).notes)
+
+
+def test_nodes_on_different_scales_are_noted():
+    table = farms(20)
+    assert "different scales" not in kinds(prepared_of(table).notes)
+    number = table["farm"].str[-2:].astype(int)
+    scaled = table.assign(**{"yield": table["yield"] * 3.0**number})
+    assert "different scales" in kinds(prepared_of(scaled).notes)
+    few = farms(3, count=40)  # three rows a node: deviations differ by chance, not tenfold
+    assert "different scales" not in kinds(prepared_of(few).notes)
