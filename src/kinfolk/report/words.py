@@ -39,12 +39,6 @@ TITLES = {
     "control": "the blend, graphs and places at random",
     **RIVALS,
 }  # others are members of the user's own, and are called as the user does
-METHODS = {
-    "gtvmin": "GTVMin, φ = ‖·‖₂",
-    "gtvmin-smooth": "GTVMin, φ = ½‖·‖²",
-    "fedrelax": "FedRelax",
-    "ifca": "IFCA, no graph",
-}  # others come from a file, and are called as the user does
 ERRORS = {
     "number": "root mean squared error",
     "classes": "Brier score",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -38,7 +38,7 @@ class Boosted(Member):
     """Histogram boosting on the rest of one model for all; leaves and rounds are chosen."""
 
     name = "boosted"
-    needs: ClassVar[Needs] = "rows of all"
+    needs: Needs = "rows of all"
     parameters = ("leaves", "rounds", "trend")
 
     def values(self, sample: Sample) -> Sequence[Value]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -25,7 +24,7 @@ class ClassIntercepts(Member):
     """Slopes and node intercepts are drawn towards zero with one strength."""
 
     name = "intercepts"
-    needs: ClassVar[Needs] = "rows of all"
+    needs: Needs = "rows of all"
     parameters = ("ridge",)
 
     def values(self, sample: Sample) -> Sequence[Value]:

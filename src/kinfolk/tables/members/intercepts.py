@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -24,7 +23,7 @@ from sklearn.neighbors import NearestNeighbors
 from kinfolk.objective.losses import Loss, Squared
 from kinfolk.tables.families import RIDGES
 from kinfolk.tables.members.member import Member, Needs, Sample, Value
-from kinfolk.tables.members.scores import LinearScores, derivatives, labels, loss_of
+from kinfolk.tables.members.scores import LinearScores, derivatives, loss_of
 from kinfolk.tables.members.slopes import NO_RIDGE, LinearFit
 from kinfolk.typing import Floats, Ints
 
@@ -54,12 +53,12 @@ class NodeIntercepts(Member):
     """One model for all with an intercept per node."""
 
     name = "intercepts"
-    needs: ClassVar[Needs] = "sums"
+    needs: Needs = "sums"
     parameters = ("radius", "near", "apart", "noise", "ridge")
 
     def values(self, sample: Sample) -> Sequence[Value]:
-        """The most likely covariance, of the first output, with every ridge term."""
-        problem = Output.of(sample, 0, sample.ridge)
+        """The most likely covariance, with every ridge term."""
+        problem = Common.of(sample, sample.ridge)
         first = most_likely(sample, problem.rest(problem.start, None))
         w, shift = problem.fitted(smoother(sample, first))
         covariance = most_likely(sample, problem.rest(w, shift))
@@ -71,9 +70,9 @@ class NodeIntercepts(Member):
         for *value, ridge in values:
             covariance = Covariance(*value)
             smooth = smoothers.setdefault(covariance, smoother(sample, covariance))
-            found = [Output.of(sample, k, ridge).fitted(smooth) for k in range(output_count(sample))]
-            w = np.stack([np.column_stack([np.tile(w[:-1], (len(b), 1)), w[-1] + b]) for w, b in found])
-            yield LinearFit(LinearScores(w, sample.target))
+            w, shift = Common.of(sample, ridge).fitted(smooth)
+            own = np.column_stack([np.tile(w[:-1], (len(shift), 1)), w[-1] + shift])
+            yield LinearFit(LinearScores(own[None], sample.target))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,14 +84,9 @@ class Rest:
     noise: float | None  # φ; None where no node has two rows
 
 
-def output_count(sample: Sample) -> int:
-    """How many linear scores there are."""
-    return len(sample.target.classes) if len(sample.target.classes) > 2 else 1
-
-
 @dataclass(frozen=True, eq=False)
-class Output:
-    """One output of a sample: model and shifts are fitted together."""
+class Common:
+    """One model for all and the shifts of all nodes, fitted together. More than two classes have another member."""
 
     loss: Loss
     X: Floats  # (rows, parameters), ones last
@@ -103,13 +97,13 @@ class Output:
     start: Floats  # (parameters,) the model for all without shifts
 
     @classmethod
-    def of(cls, sample: Sample, output: int, strength: float) -> Output:
-        """An output of a sample that has a base."""
+    def of(cls, sample: Sample, strength: float) -> Common:
+        """The problem of a sample that has a base."""
         assert sample.base is not None
         X = np.column_stack([sample.rows.X, np.ones(len(sample.rows.y))])
         ridge = np.r_[np.full(X.shape[1] - 1, max(strength, NO_RIDGE)), 0.0]
-        y = labels(sample.target, sample.rows.y)[output]
-        return cls(loss_of(sample.target), X, y, sample.rows.owner, sample.node_count, ridge, sample.base.w[output, 0])
+        rows, count = sample.rows, sample.node_count
+        return cls(loss_of(sample.target), X, rows.y, rows.owner, count, ridge, sample.base.w[0, 0])
 
     def fitted(self, smooth: Smoother) -> tuple[Floats, Floats]:
         """The model (parameters,) and the shifts (nodes,)."""

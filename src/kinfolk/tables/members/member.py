@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
@@ -60,8 +60,8 @@ class Member(ABC):
     """
 
     name: str
-    needs: ClassVar[Needs]
-    parameters: ClassVar[tuple[str, ...]] = ()
+    needs: Needs
+    parameters: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

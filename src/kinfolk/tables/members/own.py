@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone, is_classifier
@@ -46,7 +46,7 @@ class OwnFit:
 class OwnEstimator(Member):
     """A model with ``fit`` and ``predict``: it sees features, places and the number of the node."""
 
-    needs: ClassVar[Needs] = "rows of all"
+    needs: Needs = "rows of all"
 
     def __init__(self, estimator: Any, name: str | None = None) -> None:
         self.estimator, self.name = estimator, name or type(estimator).__name__

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class RandomSlopes(Member):
     """Random intercepts and slopes, with a strength for each."""
 
     name = "slopes"
-    needs: ClassVar[Needs] = "sums"
+    needs: Needs = "sums"
     parameters = ("intercept strength", "slope strength")
 
     def missing(self, sample: Sample) -> str | None:

@@ -55,8 +55,8 @@ class Together(Member):
     def __init__(self, candidate: Candidate, name: str | None = None, wide: bool = False) -> None:
         self.candidate, self.wide = candidate, wide
         self.name = name or candidate.role.value
-        self.needs = NEEDS[candidate.role]  # type: ignore[misc]
-        self.parameters = (candidate.parameter,)  # type: ignore[misc]
+        self.needs = NEEDS[candidate.role]
+        self.parameters = (candidate.parameter,)
 
     @property
     def key(self) -> str:
