@@ -89,14 +89,6 @@ class ScoredModule:
         (gradient,) = torch.autograd.grad(value.sum(), trained)
         return StackSlopes(gradient, renewed.detach())
 
-    def own_slopes(self, w: Any, X: Any, y: Any, weight: Any, mode: Mode) -> StackSlopes:
-        """Those of one node with the vector w (1, size)."""
-        trained, buffers = self._parts(w)
-        trained = trained.detach().requires_grad_()
-        value, renewed = self._score(mode, trained[0], buffers[0], X, y, weight)
-        (gradient,) = torch.autograd.grad(value, trained)
-        return StackSlopes(gradient, renewed.detach()[None])
-
     def walks_alone(self, rows: int) -> bool:
         """Whether steps of descent on so many rows are made node by node: one large computation is not quicker then."""
         traits = self.traits("training")
@@ -107,15 +99,15 @@ class ScoredModule:
 
     def walked(self, w: Floats, ridge: float, batches: Sequence[tuple[Any, Any]], lengths: Sequence[float]) -> Floats:
         """Where plain descent on batches (X, y) leads a node from w (size,): a step of its length on each."""
-        here = self.flat.tensor(w)[None]
-        penalised = self.flat.tensor(ridge * self.flat.penalised)[: self.flat.trained] if ridge else None
+        module, trained = self.flat.resident(w)
         for (X, y), length in zip(batches, lengths, strict=True):
-            slopes = self.own_slopes(here, X, y, torch.full_like(X[:, 0], 1.0 / len(X)), "training")
-            trained = here[:, : self.flat.trained]
-            gradient = slopes.gradient if penalised is None else slopes.gradient + penalised * trained
-            here = torch.cat([trained - length * gradient, slopes.buffers], dim=1)
-        out: Floats = here[0].cpu().numpy().astype(np.float64)
-        return out
+            value = self.loss.of_rows(module(*self.flat.arguments(X)), y).mean()
+            slopes = torch.autograd.grad(value, trained, allow_unused=True, materialize_grads=True)
+            with torch.no_grad():
+                for part, slope in zip(trained, slopes, strict=True):
+                    decayed = slope.add(part, alpha=ridge) if ridge and part.ndim > 1 else slope
+                    part.sub_(decayed, alpha=length)
+        return self.flat.vector_of(module)
 
     def hessian_product(self, w: Any, v: Any, X: Any, y: Any, weight: Any) -> Any:
         """∇² times v, (nodes, trained), in evaluation."""
