@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,16 +145,16 @@ class DomainResidual(nn.Module):  # type: ignore[misc]  # torch is not read by m
         return out
 
     def _forward(self, z: Any, given: Given) -> Any:
-        branches = self._branches(given.adjacency)
+        combined = self._combining(given)
         if self.merges and self.agnostic is not None:
             shared = {name: value for name, value in self.agnostic.named_parameters()}
 
             def merged(rows: Any, weights: Any) -> Any:
-                own = self._combined(branches, weights)
+                own = combined(weights)
                 return functional_call(self._form[0], {name: shared[name] + own[name] for name in own}, (rows,))
 
             return self._by_domain(merged, z, given)
-        out = self._by_domain(lambda rows, weights: self._branch(rows, weights, branches), z, given)
+        out = self._by_domain(lambda rows, weights: self._branch(rows, weights, combined(weights)), z, given)
         if self.agnostic is None:
             return out
         return self.agnostic(z) + (out if self.scales else self.scale * out)
@@ -166,8 +167,7 @@ class DomainResidual(nn.Module):  # type: ignore[misc]  # torch is not read by m
         if given.one:
             return call(z, weights[0])
         kinds, kind = torch.unique(weights, dim=0, return_inverse=True)
-        hard = bool(((kinds == 0) | (kinds == 1)).all())
-        if len(kinds) > weights.shape[1] or not (hard or self.merges):
+        if len(kinds) > weights.shape[1] or not (self.merges or _is_hard(kinds)):
             return self._soft(call, z, weights)
         if len(kinds) == 1:
             return call(z, kinds[0])
@@ -189,22 +189,45 @@ class DomainResidual(nn.Module):  # type: ignore[misc]  # torch is not read by m
 
     def _branches(self, adjacency: Any) -> dict[str, Any]:
         """V̂ by name, (domains, ...) each; times λ where the layer is linear in them."""
-        parts = {name: getattr(self, _key(name)) for name in self.names}
+        parts = self._parts
         if self.graph is not None:
             parts = self._from_filters(self.graph(self._as_filters(parts), adjacency))
+        return self._clipped(parts)
+
+    def _branch_of_one(self, adjacency: Any, weights: Any) -> dict[str, Any]:
+        """V̂_d by name for the domain with weight one; the rows of other domains are not computed."""
+        parts, own = self._parts, weights[None]
+        if self.graph is None:
+            parts = {name: torch.tensordot(own, value, dims=1) for name, value in parts.items()}
+        else:
+            parts = self._from_filters(self.graph(self._as_filters(parts), adjacency, own))
+        return {name: value[0] for name, value in self._clipped(parts).items()}
+
+    @property
+    def _parts(self) -> dict[str, Any]:
+        """V by name."""
+        return {name: getattr(self, _key(name)) for name in self.names}
+
+    def _clipped(self, parts: dict[str, Any]) -> dict[str, Any]:
         scale = self.scale if self.scales and self.scale is not None else 1.0
         return {name: (scale * value).clamp(-self.clip, self.clip) for name, value in parts.items()}
+
+    def _combining(self, given: Given) -> Callable[[Any], dict[str, Any]]:
+        """From the weights of a row to the parameters of its branch."""
+        if given.one or _is_hard(given.weights):
+            return partial(self._branch_of_one, given.adjacency)
+        return partial(self._combined, self._branches(given.adjacency))
 
     @staticmethod
     def _combined(branches: dict[str, Any], weights: Any) -> dict[str, Any]:
         """Σ_d w_d V̂_d."""
         return {name: torch.tensordot(weights, value, dims=1) for name, value in branches.items()}
 
-    def _branch(self, z: Any, weights: Any, branches: dict[str, Any]) -> Any:
+    def _branch(self, z: Any, weights: Any, combined: dict[str, Any]) -> Any:
         """f(z; Σ_d w_d V̂_d), with the running statistics of the domain, which training renews."""
         before = {name: torch.tensordot(weights, getattr(self, _key(name)), dims=1) for name in self.statistics}
         own = {name: value.clone() for name, value in before.items()}
-        out = functional_call(self._form[0].train(self.training), {**self._combined(branches, weights), **own}, (z,))
+        out = functional_call(self._form[0].train(self.training), {**combined, **own}, (z,))
         if self.training:
             with torch.no_grad():
                 for name in self.statistics:
@@ -217,8 +240,7 @@ class DomainResidual(nn.Module):  # type: ignore[misc]  # torch is not read by m
         if self.graph is None:
             return
         with torch.no_grad():
-            parts = {name: getattr(self, _key(name)) for name in self.names}
-            for name, value in self._from_filters(self.graph(self._as_filters(parts), adjacency)).items():
+            for name, value in self._from_filters(self.graph(self._as_filters(self._parts), adjacency)).items():
                 getattr(self, _key(name)).copy_(value)
         self.graph = None
 
@@ -228,10 +250,10 @@ class DomainResidual(nn.Module):  # type: ignore[misc]  # torch is not read by m
         return torch.cat([part.reshape(len(part), self.filters, -1) for part in parts.values()], dim=2)
 
     def _from_filters(self, V: Any) -> dict[str, Any]:
-        shapes = {name: getattr(self, _key(name)).shape for name in self.names}
-        sizes = [shape[1:].numel() // V.shape[1] for shape in shapes.values()]
+        shapes = {name: value.shape[1:] for name, value in self._parts.items()}
+        sizes = [shape.numel() // V.shape[1] for shape in shapes.values()]
         split = V.split(sizes, dim=2)
-        return {name: part.reshape(shape) for part, (name, shape) in zip(split, shapes.items(), strict=True)}
+        return {name: part.reshape(-1, *shape) for part, (name, shape) in zip(split, shapes.items(), strict=True)}
 
 
 class _GraphNetwork(nn.Module):  # type: ignore[misc]  # torch is not read by mypy
@@ -243,15 +265,16 @@ class _GraphNetwork(nn.Module):  # type: ignore[misc]  # torch is not read by my
         width = size if settings.shared else filters * size
         self.projections = nn.ModuleList(_Projection(settings, width) for _ in range(settings.layers))
 
-    def forward(self, V: Any, adjacency: Any) -> Any:
-        """V̂."""
-        shape = V.shape
+    def forward(self, V: Any, adjacency: Any, rows: Any = None) -> Any:
+        """V̂, or its rows chosen by the matrix ``rows`` with a single one in each."""
+        shape = V.shape[1:]
         if not self.settings.shared:
             V = V.reshape(len(V), 1, -1)
-        for projection in self.projections:
-            V = projection(torch.tensordot(adjacency, V, dims=1))
+        last = adjacency if rows is None else rows @ adjacency
+        for k, projection in enumerate(self.projections, start=1):
+            V = projection(torch.tensordot(last if k == len(self.projections) else adjacency, V, dims=1))
             V = torch.relu(V) if self.settings.relu else V
-        return V.reshape(shape)
+        return V.reshape(-1, *shape)
 
 
 class _Projection(nn.Module):  # type: ignore[misc]  # torch is not read by mypy
@@ -360,6 +383,11 @@ def _filters(shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
     counts = {shape[0] if shape else 1 for shape in shapes}
     filters = counts.pop() if len(counts) == 1 else 1
     return filters, sum(math.prod(shape) for shape in shapes) // filters
+
+
+def _is_hard(weights: Any) -> bool:
+    """Whether every row has a single domain."""
+    return bool(((weights == 0) | (weights == 1)).all())
 
 
 def _key(name: str) -> str:
