@@ -210,6 +210,28 @@ def test_many_kinds_of_models_in_one_network_come_to_agree():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("step", [None, RMSprop()], ids=["exact", "steps"])
+def test_fits_kept_in_one_array_are_those_kept_as_objects(step):
+    network = difficult_network()
+    linear = LinearModel(intercept=True, step=step)
+    rows = fit(network, FedRelax(linear, lam=0.3), rounds=5, stop=None)
+    objects = fit(network, FedRelax(dict.fromkeys(network.names, linear), lam=0.3), rounds=5, stop=None)
+    assert (rows.state.fitted.dtype, objects.state.fitted.dtype) == (np.float64, object)
+    for ours, theirs in zip(rows.models.fitted, objects.models.fitted, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            np.testing.assert_array_equal(ours.w, theirs.w)
+            np.testing.assert_array_equal(ours.v is None, theirs.v is None)
+    np.testing.assert_array_equal(rows.history["objective"], objects.history["objective"])
+
+
+def test_steps_of_linear_models_beside_models_of_another_kind():
+    network = three_clusters(samples=12)
+    kinds = [LinearModel(step=RMSprop()), DecisionTreeRegressor(max_depth=4)]
+    run = fit(network, FedRelax(lambda name: kinds[name % 2], lam=1.0), rounds=3, stop=None)
+    assert np.isfinite(run.error())
+
+
 @pytest.mark.parametrize("network", [difficult_network(), per_node(difficult_network())], ids=["common", "own sets"])
 @pytest.mark.parametrize(
     "algorithm",

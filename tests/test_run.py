@@ -169,6 +169,23 @@ def test_a_diverged_run_says_so():
     assert run.stopped.startswith("diverged: the objective is ")
 
 
+@pytest.mark.parametrize("rounds", [10, 60, 2_000])
+def test_steps_that_are_too_large_are_called_diverged_with_what_to_do(rounds):
+    network = difficult_network()
+    with np.errstate(all="ignore"):
+        run = fit(network, FedGD(step_size=100.0), rounds=rounds)
+    assert run.stopped.startswith("diverged: the objective ")
+    assert run.stopped.endswith("take a smaller step_size, or bring features and target to the scale of 1")
+
+
+def test_few_rounds_from_a_good_start_are_not_called_diverged():
+    network = difficult_network()
+    solved = fit(network, GTVMin(lam=1e-3))
+    run = fit(network, GTVMin(lam=1e3), rounds=30, stop=None, start=solved)
+    assert run.stopped == "stopped after the 30 rounds it was given"
+    assert fit(network, GTVMin(lam=1e3), rounds=3, stop=None, start=solved).stopped.startswith("stopped after the 3")
+
+
 def test_steps_follow_the_mode_after_a_warm_start():
     network = difficult_network()
     balanced = fit(network, GTVMin(), rounds=30, stop=None)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from kinfolk.algorithms.parametric import ParametricAlgorithm, ratio, squares
 from kinfolk.checks import AtLeast
-from kinfolk.engine.protocol import Arrays, Inbox, S, Sends, Sent
+from kinfolk.engine.protocol import SMALLER_STEPS, Arrays, Inbox, S, Sends, Sent
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.couplings import Coupling, SquaredNorm
@@ -41,6 +41,8 @@ class Descent(ParametricAlgorithm[S]):
     loss: NodeLoss = Squared()
     coupling: Coupling = SquaredNorm()
     lam: Annotated[float, AtLeast(0)] = 0.1
+
+    if_diverged: ClassVar[str] = SMALLER_STEPS
 
     def sends(self, problem: Problem) -> Sends:
         """Neighbours receive the parameters."""

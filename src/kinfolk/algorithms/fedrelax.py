@@ -38,7 +38,7 @@ from kinfolk.engine.protocol import PREDICTIONS, Algorithm, Arrays, Inbox, Outbo
 from kinfolk.local_models.discrepancies import CrossEntropy, Discrepancy, SquaredError
 from kinfolk.local_models.estimators import as_local_model
 from kinfolk.local_models.fitted import FittedModels
-from kinfolk.local_models.weighted_rows import LocalModel, TrainingSets, WeightedRows
+from kinfolk.local_models.weighted_rows import FitsInRows, LocalModel, TrainingSets, WeightedRows
 from kinfolk.network.data import check_one_label, rows_of
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
@@ -50,7 +50,9 @@ Model = Any  # an estimator, or a LocalModel
 class State(NamedTuple):
     """Fitted models, and their predictions on public points."""
 
-    fitted: PerNode  # (nodes,) objects; None: no model yet
+    fitted: (
+        PerNode  # (nodes,) objects; None: no model yet; or (nodes, numbers), if all fits are rows; NaN: no model yet
+    )
     predicted: PerNode  # (nodes, points) or (nodes, points, classes); NaN: nothing yet
     moved: PerNode  # (nodes,) mean squared change of the predictions, in the node's last update
 
@@ -190,14 +192,30 @@ class FedRelax(Algorithm[State]):
         makes = callable(given) and not hasattr(given, "fit") and not isinstance(given, LocalModel)
         return None if makes else as_local_model(given)
 
+    @cached_property
+    def _in_rows(self) -> FitsInRows | None:
+        """The one model of all nodes, if its fits are rows of one array."""
+        return self._for_all if isinstance(self._for_all, FitsInRows) else None
+
+    def _no_fits(self, site: Site) -> Any:
+        """Nothing learnt yet: NaN, or None."""
+        if self._in_rows is not None:
+            return self._in_rows.no_fits(site.node_count, site.data.feature_count)
+        return np.full(site.node_count, None, dtype=object)
+
+    def _fits(self, fitted: Any) -> Sequence[Any]:
+        """The fitted models that a part of the state holds."""
+        return list(fitted) if self._in_rows is None else self._in_rows.fits(fitted)
+
     # ------------------------------------------------------------------ the node program
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """Fit every node alone, or predict zero (all classes alike)."""
         kinds = self._kinds(site)
         answers = _answers(site, kinds[0])
-        fitted = np.full(site.node_count, None, dtype=object)
-        silent = State(fitted, np.full((site.node_count, *answers), np.nan), np.full(site.node_count, np.inf))
+        silent = State(
+            self._no_fits(site), np.full((site.node_count, *answers), np.nan), np.full(site.node_count, np.inf)
+        )
         if self.start == "zero":
             alike = 1 / answers[-1] if kinds[0].classifies else 0.0
             silent = silent._replace(predicted=np.full_like(silent.predicted, alike))
@@ -218,10 +236,11 @@ class FedRelax(Algorithm[State]):
         new = state
         for kind, nodes in _by_kind(kinds, learners):
             models = kind.fit_nodes(sets(nodes))
-            fitted = _objects(models)
+            fitted = _objects(models) if self._in_rows is None else self._in_rows.rows(models)
             learnt = _has_model(fitted)
             if not learnt.all():  # a node without data that receives nothing keeps its model
-                nodes, fitted, models = nodes[learnt], fitted[learnt], list(fitted[learnt])
+                nodes, fitted = nodes[learnt], fitted[learnt]
+                models = self._fits(fitted)
             labels = self._label(site, kind, models, nodes)
             moved = _mean_square(labels - state.predicted[nodes if len(nodes) < site.node_count else slice(None)])
             moved[np.isnan(moved)] = np.inf  # it had predicted nothing before
@@ -249,10 +268,8 @@ class FedRelax(Algorithm[State]):
         def seed(node: int) -> int:
             return int(turn.rng(site.nodes[node]).integers(2**31))
 
-        discrepancy = self._discrepancy(kinds)
-        return lambda nodes: TrainingSets(
-            site, nodes, target, predicted, rate, state.fitted, seed, recalled, discrepancy
-        )
+        discrepancy, fitted = self._discrepancy(kinds), self._fits(state.fitted)
+        return lambda nodes: TrainingSets(site, nodes, target, predicted, rate, fitted, seed, recalled, discrepancy)
 
     def _target(self, site: Site, kinds: list[LocalModel]) -> Floats:
         """The labels of own rows: numbers, or certain probabilities."""
@@ -267,9 +284,10 @@ class FedRelax(Algorithm[State]):
         nothing: list[WeightedRows | None] = [None] * site.node_count
         if self.recall == 0:
             return nothing
-        for i in np.flatnonzero(_has_model(state.fitted)):
+        fitted = self._fits(state.fitted)
+        for i in np.flatnonzero(_has_model(state.fitted)).tolist():
             z = turn.rng(site.nodes[i], "recall").normal(size=(self.recall, site.data.feature_count))
-            label = kinds[i].predict_nodes([state.fitted[i]], [z], site.classes)[0]
+            label = kinds[i].predict_nodes([fitted[i]], [z], site.classes)[0]
             nothing[i] = WeightedRows(z, label, np.ones(self.recall))
         return nothing
 
@@ -302,11 +320,24 @@ class FedRelax(Algorithm[State]):
         alike = sets.public.ndim == 2 and isinstance(sets.discrepancy, SquaredError)
         apart = _squared_apart(sets) if alike else self._apart_on_their_points(site, state, kinds, sets)
         return {
-            "loss": _own_loss(state, kinds, sets),
+            "loss": self._own_loss(state, kinds, sets),
             "disagreement": self.lam * np.where(_has_model(state.fitted), apart, 0.0),
             "moved": state.moved,
             "size": _mean_square(np.nan_to_num(state.predicted)),
         }
+
+    def _own_loss(self, state: State, kinds: list[LocalModel], sets: TrainingSets) -> Floats:
+        """(own,) L_i: the mean over a node's own rows; zero where there are none, or no model."""
+        site = sets.site
+        loss = np.zeros(site.node_count)
+        rows_of_node = site.kept("rows of nodes", lambda: np.split(site.data.X, site.data.starts[1:-1]))
+        for kind, nodes in _by_kind(kinds, np.flatnonzero(_has_model(state.fitted) & (site.data.sizes > 0))):
+            fitted = self._fits(state.fitted[nodes])
+            predicted = kind.predict_nodes(fitted, [rows_of_node[i] for i in nodes], site.classes)
+            rows = rows_of(site.data.starts, nodes)
+            wrong = sets.discrepancy.loss(sets.target[rows], np.concatenate(predicted))
+            loss[nodes] = np.bincount(site.data.owner[rows], wrong, site.node_count)[nodes] / site.data.sizes[nodes]
+        return loss
 
     def _apart_on_their_points(self, site: Site, state: State, kinds: list[LocalModel], sets: TrainingSets) -> Floats:
         """Σ_j A_ij δ(h_i, h_j) of every own node, neighbour by neighbour."""
@@ -326,7 +357,8 @@ class FedRelax(Algorithm[State]):
             out: Floats = state.predicted[i][None]
             return out
         theirs = site.public[neighbours]
-        predicted = kind.predict_nodes([state.fitted[i]], [theirs.reshape(-1, theirs.shape[2])], site.classes)[0]
+        fitted = self._fits(state.fitted[[i]])
+        predicted = kind.predict_nodes(fitted, [theirs.reshape(-1, theirs.shape[2])], site.classes)[0]
         return predicted.reshape(*theirs.shape[:2], *predicted.shape[1:])
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:
@@ -341,7 +373,7 @@ class FedRelax(Algorithm[State]):
     def models(self, site: Site, state: State, inbox: Inbox) -> FittedModels:
         """The fitted models."""
         kinds = self._kinds(site)
-        return FittedModels(state.fitted, kinds, site.classes if kinds[0].classifies else None)
+        return FittedModels(_objects(self._fits(state.fitted)), kinds, site.classes if kinds[0].classifies else None)
 
 
 def _answers(site: Site, kind: LocalModel) -> tuple[int, ...]:
@@ -372,7 +404,8 @@ def _objects(items: Sequence[Any]) -> Any:
 
 def _has_model(fitted: Any) -> Bools:
     """(own,) whether a node has learnt something."""
-    return np.array([model is not None for model in fitted], dtype=bool)
+    has: Bools = ~np.isnan(fitted[:, 0]) if fitted.ndim == 2 else np.array([model is not None for model in fitted])
+    return has
 
 
 def _mean_square(values: Floats) -> Floats:
@@ -380,19 +413,6 @@ def _mean_square(values: Floats) -> Floats:
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
     out: Floats = np.einsum("ij,ij->i", flat, flat) / flat.shape[1]
     return out
-
-
-def _own_loss(state: State, kinds: list[LocalModel], sets: TrainingSets) -> Floats:
-    """(own,) L_i: the mean over a node's own rows; zero where there are none, or no model."""
-    site = sets.site
-    loss = np.zeros(site.node_count)
-    rows_of_node = site.kept("rows of nodes", lambda: np.split(site.data.X, site.data.starts[1:-1]))
-    for kind, nodes in _by_kind(kinds, np.flatnonzero(_has_model(state.fitted) & (site.data.sizes > 0))):
-        predicted = kind.predict_nodes(list(state.fitted[nodes]), [rows_of_node[i] for i in nodes], site.classes)
-        rows = rows_of(site.data.starts, nodes)
-        wrong = sets.discrepancy.loss(sets.target[rows], np.concatenate(predicted))
-        loss[nodes] = np.bincount(site.data.owner[rows], wrong, site.node_count)[nodes] / site.data.sizes[nodes]
-    return loss
 
 
 def _squared_apart(sets: TrainingSets) -> Floats:

@@ -19,7 +19,7 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.algorithms.parametric import ParametricAlgorithm, check_step_size
 from kinfolk.checks import AtLeast, InputError, LearningError, Positive, check_value, first_line
-from kinfolk.engine.protocol import S, Turn
+from kinfolk.engine.protocol import SMALLER_STEPS, S, Turn
 from kinfolk.modules import layer
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
@@ -153,6 +153,7 @@ class LocalWork(ParametricAlgorithm[S]):
     step_size: StepSize | None = None
     optimiser: Any = None
 
+    if_diverged: ClassVar[str] = SMALLER_STEPS
     moves_without_data: ClassVar[bool] = False  # whether what is added to the gradient moves nodes without data, too
 
     @property
@@ -341,8 +342,8 @@ class LocalWork(ParametricAlgorithm[S]):
         if len(bad):
             others = f" and {len(bad) - 1} others" if len(bad) > 1 else ""
             raise LearningError(
-                f"The local work of node {site.names[bad[0]]!r}{others} diverged in round {turn.round:,}: take a "
-                "smaller step_size, or bring features and target to the scale of 1."
+                f"The local work of node {site.names[bad[0]]!r}{others} diverged in round {turn.round:,}: "
+                f"{SMALLER_STEPS}."
             )
 
 

@@ -21,13 +21,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
 from kinfolk.algorithms.parametric import ParametricAlgorithm, relative_change, squares
 from kinfolk.checks import AtLeast, Positive
-from kinfolk.engine.protocol import Arrays, Coordinated, Inbox, Models, Outbox, PerNode, Reply, Sends, Sent, Turn
+from kinfolk.engine.protocol import (
+    SMALLER_STEPS,
+    Arrays,
+    Coordinated,
+    Inbox,
+    Models,
+    Outbox,
+    PerNode,
+    Reply,
+    Sends,
+    Sent,
+    Turn,
+)
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.losses import Squared
@@ -80,6 +92,8 @@ class PFedMe(ParametricAlgorithm[State], Coordinated[State, Memory]):
     local_rounds: Annotated[int, AtLeast(1)] = 1
     step_size: Annotated[float, Positive()] | None = None
     mixing: Annotated[float, Positive()] = 1.0
+
+    if_diverged: ClassVar[str] = SMALLER_STEPS
 
     def sends(self, problem: Problem) -> Sends:
         """The coordinator receives w_i."""

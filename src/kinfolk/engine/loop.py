@@ -79,7 +79,7 @@ class Loop:
                     stopped = self._save(None)
             while stopped is None and here.count < last:
                 stopped = self._round(bar, first)
-        stopped = stopped or f"stopped after the {self.settings.rounds:,} rounds it was given"
+        stopped = stopped or self._out_of_rounds()
         if self.checkpoints is not None and not self.failed:
             stopped = self._save(stopped) or stopped
         return self._run(stopped)
@@ -118,12 +118,30 @@ class Loop:
 
     def _record(self, row: Row, bar: Bar, first: int) -> str | None:
         """Take a row into the history; why to stop after it, or None."""
-        stopped = _diverged(row) or self._judged(row)
+        stopped = self._not_finite(row) or self._judged(row)
         self.position.rows.append(row)
         bar.update(int(row["round"]) - first, f"residual {row['residual']:.1e}")
         for callback in self.callbacks:
             callback(dict(row), self.session.snapshot)
         return stopped
+
+    def _not_finite(self, row: Row) -> str | None:
+        if np.isfinite(row["objective"]) and not np.isnan(row["residual"]):
+            return None
+        return self._diverged(f"is {row['objective']:g} after {row['round']:,} rounds")
+
+    def _out_of_rounds(self) -> str:
+        """Why a run ends that no rule has stopped: its objective grows, or the rounds are made."""
+        given, objectives = self.settings.rounds, [row["objective"] for row in self.position.rows]
+        *before, last = objectives
+        grows = self.position.count - self.position.origin >= EARLY_ROUNDS and last > max(before)
+        if grows and last - objectives[0] > abs(objectives[0]):  # more than twice what it was
+            return self._diverged(f"grew from {objectives[0]:.3g} to {last:.3g} in {given:,} rounds")
+        return f"stopped after the {given:,} rounds it was given"
+
+    def _diverged(self, how: str) -> str:
+        advice = self.session.algorithm.if_diverged
+        return f"diverged: the objective {how}, so that the models are of no use: {advice}"
 
     def _judged(self, row: Row) -> str | None:
         """What the stop rule says. Where it would stop, it is asked again with the certificate's word.
@@ -254,9 +272,3 @@ def _candidates(problem: Problem, algorithm: Algorithm[Any]) -> Ints:
     """Among whom a share is drawn: without data a node has nothing to send to a coordinator, but something to relay."""
     everybody = algorithm.learns_along_edges(problem)
     return np.arange(problem.graph.node_count) if everybody else np.flatnonzero(problem.has_data)
-
-
-def _diverged(row: Mapping[str, float]) -> str | None:
-    if np.isfinite(row["objective"]) and not np.isnan(row["residual"]):
-        return None
-    return f"diverged: the objective is {row['objective']:g} after {row['round']:,} rounds; the answer is worthless"

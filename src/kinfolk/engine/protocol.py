@@ -161,6 +161,10 @@ S = TypeVar("S")
 M = TypeVar("M")
 
 
+TO_SCALE = "bring features and target to the scale of 1"
+SMALLER_STEPS = f"take a smaller step_size, or {TO_SCALE}"
+
+
 class Algorithm(ABC, Generic[S]):
     """A frozen dataclass of hyper-parameters with these functions; five are needed, the others have defaults.
 
@@ -169,6 +173,7 @@ class Algorithm(ABC, Generic[S]):
     """
 
     steps_in_place: ClassVar[bool] = False  # whether ``step`` overwrites the arrays of the state it is given
+    if_diverged: ClassVar[str] = TO_SCALE  # what a user can do then
 
     @abstractmethod
     def init(self, site: Site, turn: Turn) -> tuple[S, Outbox]:

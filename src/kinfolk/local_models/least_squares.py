@@ -11,10 +11,9 @@ least norm) is taken; with it, one step of an optimiser towards it per round, as
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise, repeat
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -54,19 +53,25 @@ class LinearFit(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class LinearFits(Sequence[LinearFit]):
-    """The fits of some nodes, kept in one array."""
+class LinearFits(Sequence[LinearFit | None]):
+    """The fits of some nodes, kept in one array; NaN where a node has none."""
 
-    w: Floats  # (nodes, parameters)
+    rows: Floats  # (nodes, parameters), or (nodes, 2 parameters): w, and the optimiser's v
+    width: int  # parameters
+
+    @property
+    def w(self) -> Floats:
+        """(nodes, parameters)."""
+        return self.rows[:, : self.width]
 
     def __len__(self) -> int:
-        return len(self.w)
-
-    def __iter__(self) -> Iterator[LinearFit]:
-        return map(partial(tuple.__new__, LinearFit), zip(self.w, repeat(None)))  # LinearFit(w), thrice as quick
+        return len(self.rows)
 
     def __getitem__(self, node: Any) -> Any:
-        return LinearFits(self.w[node]) if isinstance(node, slice) else LinearFit(self.w[node])
+        if not isinstance(node, int | np.integer):
+            return LinearFits(self.rows[node], self.width)
+        w, v = self.rows[node, : self.width], self.rows[node, self.width :]
+        return None if np.isnan(w[0]) else LinearFit(w, v if len(v) else None)
 
 
 @dataclass(frozen=True)
@@ -108,11 +113,28 @@ class LinearModel:
         """None."""
         return []
 
-    def fit_nodes(self, sets: TrainingSets) -> Sequence[LinearFit | None]:
+    def no_fits(self, count: int, feature_count: int) -> Floats:
+        """The rows of so many nodes before they have learnt anything."""
+        width = feature_count + self.intercept
+        return np.full((count, width if self.step is None else 2 * width), np.nan)
+
+    def fits(self, rows: Floats) -> LinearFits:
+        """The fits that rows stand for."""
+        return LinearFits(rows, rows.shape[1] if self.step is None else rows.shape[1] // 2)
+
+    def rows(self, fits: LinearFits) -> Floats:
+        """The rows that stand for fits."""
+        return fits.rows
+
+    def fit_nodes(self, sets: TrainingSets) -> LinearFits:
         """Minimise (1), or take a step."""
-        fits = LinearFits(self._minima(sets)[sets.nodes]) if self.step is None else self._stepped(sets, self.step)
+        rows = (self._minima(sets) if self.step is None else self._stepped(sets, self.step))[sets.nodes]
+        if np.isnan(rows.sum()):  # a fit that failed: NaN would stand for none, infinity is noticed in its predictions
+            rows[np.isnan(rows)] = np.inf
         idle = self._idle(sets)[sets.nodes]
-        return [None if rests else fit for fit, rests in zip(fits, idle, strict=True)] if idle.any() else fits
+        if idle.any():
+            rows[idle] = np.nan
+        return self.fits(rows)
 
     def _minima(self, sets: TrainingSets) -> Floats:
         """The minimum of (1), of least norm in units of each parameter's own column."""
@@ -133,14 +155,13 @@ class LinearModel:
             w[nodes] = _least_norm(self._widen(data.X[rows]), sets.target[rows])
         return w
 
-    def _stepped(self, sets: TrainingSets, step: RMSprop) -> list[LinearFit]:
-        """One step of the optimiser towards the minimum of (1)."""
+    def _stepped(self, sets: TrainingSets, step: RMSprop) -> Floats:
+        """w and v after one step of the optimiser towards the minimum of (1)."""
         b = self._linear(sets)
         w, v = self._start(sets, b.shape[1])
         H = self._curvature(sets) if _recalled(sets) else self._kept_curvature(sets)
         slope = 2 * (_times(H, w) - b) / np.maximum(sets.site.data.sizes, 1)[:, None]
-        w, v = step(w, v, slope)
-        return list(map(LinearFit, w[sets.nodes], v[sets.nodes]))
+        return np.concatenate(step(w, v, slope), axis=1)
 
     def _idle(self, sets: TrainingSets) -> Bools:
         """(own,) who has no data and has received nothing."""
@@ -221,8 +242,9 @@ class LinearModel:
     def _start(self, sets: TrainingSets, width: int) -> tuple[Floats, Floats]:
         """Where the nodes are; a new one starts at random in ±1/√d, as a layer of torch does."""
         limit = 1 / np.sqrt(width)
-        w, v = np.empty((2, len(sets.before), width))
-        for i, fit in enumerate(sets.before):
+        w, v = np.zeros((2, len(sets.before), width))
+        for i in sets.nodes.tolist():  # the others may have models of another kind
+            fit = sets.before[i]
             drawn = np.random.default_rng(sets.seed(i)).uniform(-limit, limit, width) if fit is None else None
             w[i], v[i] = (drawn, 0.0) if fit is None else fit
         return w, v

@@ -37,7 +37,7 @@ class TrainingSets:
     target: Floats  # (own rows,) or (own rows, classes)
     predicted: Floats  # (own + foreign, points) or (own + foreign, points, classes); NaN: has predicted nothing
     rate: Floats  # (own,)
-    before: Any  # (own,) the models fitted last, None where there is none
+    before: Sequence[Any]  # (own,) the models fitted last, None where there is none
     seed: Callable[[int], int]  # of an own node, for models that draw
     recalled: Sequence[WeightedRows | None]  # (own,) rows that keep up what the node knew, or None
     discrepancy: Discrepancy  # how neighbours' labels become rows
@@ -138,3 +138,17 @@ class LocalModel(Protocol):
         self, fitted: Sequence[Any], X: Sequence[Floats], classes: Floats | None
     ) -> Sequence[Floats] | Floats:
         """The predictions of each fitted model: (rows,), or (rows, classes) in the order of ``classes``."""
+
+
+@runtime_checkable
+class FitsInRows(Protocol):
+    """A ``LocalModel`` whose fits are rows of numbers: where all nodes have it, one array holds them, not objects."""
+
+    def no_fits(self, count: int, feature_count: int) -> Floats:
+        """The rows (count, numbers) of nodes that have learnt nothing: NaN."""
+
+    def fits(self, rows: Floats) -> Sequence[Any]:
+        """The fitted model of each row; None where it is NaN."""
+
+    def rows(self, fits: Any) -> Floats:
+        """The rows of what ``fit_nodes`` or ``fits`` returned."""
