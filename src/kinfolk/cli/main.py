@@ -64,6 +64,23 @@ def predict(
 
 @app.command()
 @one_sentence
+def serve(
+    folder: Folder,
+    host: Annotated[str, typer.Option(help="Address to listen on; the default can be reached from here alone.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes one that is free.")] = 8000,
+    limit: Annotated[float, typer.Option(min=0.001, help="Size of the largest request, in megabytes.")] = 10.0,
+    trust: Trust = None,
+) -> None:
+    """Serve the predictions of a run over HTTP, until it is stopped with Ctrl-C."""
+    from kinfolk.cli.jobs import serve_run
+
+    serve_run(folder, host, port, limit, trust)
+
+
+@app.command()
+@one_sentence
 def show(folder: Folder, json: Json = False) -> None:
     """Print the leaderboard and the judgement of a run."""
     from kinfolk.cli.jobs import show_run
