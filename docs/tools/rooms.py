@@ -30,6 +30,7 @@ ROOMS = {
     "testing": "checks for your classes",
     "report": "the page of a run",
     "tables": "the main job",
+    "tracking": "MLflow, TensorBoard",
     "serving": "predictions over HTTP",
     "cli": "the commands",
 }
