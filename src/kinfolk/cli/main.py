@@ -52,7 +52,7 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="File for the predictions. [default: printed as CSV]")] = None,
     role: Annotated[str, typer.Option(help="Which models: final (the blend), or a member by name.")] = "final",
     interval: Annotated[float | None, typer.Option(help="Add columns low and high, such as for 0.9.")] = None,
-    unknown: Annotated[str, typer.Option(help="Nodes never seen: refuse them, or use the pooled model.")] = "refuse",
+    unknown: Annotated[str, typer.Option(help="Nodes never seen: refuse, pooled or neighbours.")] = "refuse",
     edges: Edges = None,
     trust: Trust = None,
 ) -> None:
