@@ -20,7 +20,6 @@ from kinfolk.network.network import Network
 from kinfolk.progress import progress_bar
 from kinfolk.tables import Settings, learn, load
 from kinfolk.tables.blend import DECAY, blend_weights, evidence, prior_weights, row_weights
-from kinfolk.tables.comparison import Study
 from kinfolk.tables.families import family_of
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.members import intercepts
@@ -37,6 +36,7 @@ from kinfolk.tables.prepared import prepare
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.splits import Folding
 from kinfolk.tables.storage import load_results
+from kinfolk.tables.study import Study
 from kinfolk.tables.target import Target
 
 KINDS = {

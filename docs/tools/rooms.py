@@ -30,6 +30,8 @@ ROOMS = {
     "testing": "checks for your classes",
     "report": "the page of a run",
     "tables": "the main job",
+    "tracking": "MLflow, TensorBoard",
+    "serving": "predictions over HTTP",
     "cli": "the commands",
 }
 DOORS = ("__init__", "__main__")  # of the house itself: they may open every room

@@ -15,6 +15,7 @@ kinfolk.checks.InputError: The 'lam' parameter of Shrinkage must be a number ≥
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 import numbers
 import types
@@ -162,6 +163,20 @@ def as_floats(values: Any, what: str, *dimensions: int) -> Floats:
 def _columns(values: Any) -> list[Any]:
     """The columns of a data frame, each with its own type, or the values as they are."""
     return [values[name] for name in values.columns] if hasattr(values, "columns") else [values]
+
+
+def installed(package: str, what: str, extra: str) -> Any:
+    """A package that comes with an extra, imported where it is used, or a sentence.
+
+    >>> installed("lightbgm", "a rival", "rivals")
+    Traceback (most recent call last):
+    kinfolk.checks.InputError: Expected lightbgm for a rival: install it with pip install "kinfolk[rivals]".
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        name = package.partition(".")[0]
+        raise InputError(f'Expected {name} for {what}: install it with pip install "kinfolk[{extra}]".') from error
 
 
 def first_line(error: Exception) -> str:

@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kinfolk.checks import InputError, comma_list, printable
+from kinfolk.checks import InputError, comma_list, installed, printable
 from kinfolk.cli.printing import print_comparison, print_exact, print_run, shown
 from kinfolk.datasets import TABLES, named_table
 from kinfolk.tables import Settings, load, read_table
@@ -151,6 +151,23 @@ def predict_table(
         chances = run.predict_proba(rows, **options)
         written = written.join(chances.rename(columns=lambda label: f"probability of {label}"))
     write_table(written, out)
+
+
+def serve_run(folder: Path, host: str, port: int, limit: float, trusted: str | None) -> None:
+    """Answer requests over HTTP until the process is told to stop."""
+    for package in ("fastapi", "uvicorn"):
+        installed(package, "kinfolk serve", "serve")
+    from kinfolk.serving.server import is_loopback, open_port, serve
+    from kinfolk.serving.service import MEGABYTE
+
+    run = load(folder, trusted=comma_list(trusted or ""))
+    listening = open_port(host, port)
+    where = f"[{host}]" if ":" in host else host
+    print_exact(f"Serving {folder} at http://{where}:{listening.getsockname()[1]} (Ctrl-C stops it).")
+    if not is_loopback(host):
+        print("kinfolk: whoever can reach this address can ask: there is no password and no TLS.", file=sys.stderr)
+    serve(run, listening, host, round(limit * MEGABYTE))
+    print_exact("Stopped.")
 
 
 def write_table(table: pandas.DataFrame, out: Path | None) -> None:

@@ -52,7 +52,7 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="File for the predictions. [default: printed as CSV]")] = None,
     role: Annotated[str, typer.Option(help="Which models: final (the blend), or a member by name.")] = "final",
     interval: Annotated[float | None, typer.Option(help="Add columns low and high, such as for 0.9.")] = None,
-    unknown: Annotated[str, typer.Option(help="Nodes never seen: refuse them, or use the pooled model.")] = "refuse",
+    unknown: Annotated[str, typer.Option(help="Nodes never seen: refuse, pooled or neighbours.")] = "refuse",
     edges: Edges = None,
     trust: Trust = None,
 ) -> None:
@@ -60,6 +60,23 @@ def predict(
     from kinfolk.cli.jobs import predict_table
 
     predict_table(folder, table, out, role, interval, unknown, edges, trust)
+
+
+@app.command()
+@one_sentence
+def serve(
+    folder: Folder,
+    host: Annotated[str, typer.Option(help="Address to listen on; the default can be reached from here alone.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes one that is free.")] = 8000,
+    limit: Annotated[float, typer.Option(min=0.001, help="Size of the largest request, in megabytes.")] = 10.0,
+    trust: Trust = None,
+) -> None:
+    """Serve the predictions of a run over HTTP, until it is stopped with Ctrl-C."""
+    from kinfolk.cli.jobs import serve_run
+
+    serve_run(folder, host, port, limit, trust)
 
 
 @app.command()

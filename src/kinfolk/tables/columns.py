@@ -115,11 +115,6 @@ def _check_there(table: pandas.DataFrame, settings: Settings) -> None:
         raise InputError(
             f"Expected a node in every row, column {settings.node!r} has none in {lost:,} rows: fill or drop them."
         )
-    if table[settings.node].nunique() < 2:
-        raise InputError(
-            f"Expected at least two nodes, column {settings.node!r} names only {table[settings.node].iloc[0]!r}: "
-            "a single data set needs no network."
-        )
     if table[settings.target].nunique() < 2:
         raise InputError(
             f"Expected a target that varies, column {settings.target!r} has one value only: nothing is to be learnt."

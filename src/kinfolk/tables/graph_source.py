@@ -43,7 +43,7 @@ def graph_source(
     k = min(settings.neighbours, len(names) - 1)
     if edges is not None:
         return GraphSource(GraphOrigin("edges"), graph_of_edges(edges, names))
-    if settings.graph == "complete":
+    if settings.graph == "complete" or len(names) == 1:  # a single node has no neighbours
         return GraphSource(GraphOrigin("complete"), graphs.complete(len(names), names))
     if places is not None and settings.graph in ("auto", "coordinates"):
         near = graphs.knn(places, k, metric=_metric(on_globe(columns.coords)), names=names)
@@ -52,7 +52,7 @@ def graph_source(
 
 
 def wide_graph(places: Floats | None, globe: bool, names: list[str]) -> Graph | None:
-    """The second graph: each node with its 15 nearest, or all; near ones weigh more. None without places.
+    """The second graph: each node with its 15 nearest, or all; near ones weigh more. None without several places.
 
     The weight at distance d is m / (d + 0.3 m), where m is the median distance of neighbours.
 
@@ -73,7 +73,7 @@ def wide_graph(places: Floats | None, globe: bool, names: list[str]) -> Graph | 
     >>> wide_graph(np.array([[0.0, 0.0], [0.0, 1.0], [0.0, 3.0]]), False, list("abc")).weights.round(3).tolist()
     [1.25, 0.556, 0.769]
     """
-    if places is None:
+    if places is None or len(places) == 1:
         return None
     ends, length = graphs.nearest_pairs(places, min(WIDE, len(places) - 1), metric=_metric(globe))
     typical = float(np.median(length)) or float(length.mean()) or 1.0

@@ -12,23 +12,23 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError
+from kinfolk.engine.run import Run
 from kinfolk.progress import progress_bar
 from kinfolk.report.facts import Made, Note, Role
-from kinfolk.tables.comparison import Comparison, compared, tailored_run, with_useful_trend
+from kinfolk.tables.choosing import choose, worthwhile_threads
+from kinfolk.tables.comparison import Comparison, compared
+from kinfolk.tables.entry import Entry
+from kinfolk.tables.fitted_blend import blend_of
 from kinfolk.tables.held_out import HeldOutErrors
-from kinfolk.tables.intervals import Intervals
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.judging import gain_over_better
-from kinfolk.tables.members.together import NO_PLACES
-from kinfolk.tables.own_code import given_name
+from kinfolk.tables.members.together import NO_PLACES, RunFit
 from kinfolk.tables.path import edge_flows, lam_path
-from kinfolk.tables.prepared import Prepared, prepare
+from kinfolk.tables.prepared import Prepared, prepare, prepare_given
 from kinfolk.tables.results import held_out_predictions
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.table_run import TableRun
 from kinfolk.version import __version__
-
-FEW_RESIDUALS = 10  # fewer give no intervals
 
 
 def learn(
@@ -78,48 +78,43 @@ def learn(
     >>> run.predict(pandas.DataFrame({"shop": ["a", "d"], "price": [1.0, 1.0]})).round().tolist()
     [1.0, -1.0]
     """
-    named = model if isinstance(model, str) else given_name(model)
-    called = tuple(each if isinstance(each, str) else given_name(each) for each in members)
-    chosen = Settings.of({"node": node, "target": target, "model": named, "members": called, **settings})
-    own = [each for each in members if not isinstance(each, str)]
-    prepared = prepare(table, chosen, edges=edges, model=model, members=own)
+    given = {"node": node, "target": target, "model": model, "members": members, **settings}
+    prepared = prepare_given(table, given, edges=edges)
     return learn_prepared(prepared, progress=progress, journal=journal)
 
 
 def learn_prepared(prepared: Prepared, *, progress: bool = True, journal: Journal | None = None) -> TableRun:
     """``learn``, after ``prepare`` has refused what cannot work: choose, fit, then read the test rows, once."""
     began = time.perf_counter()
-    with progress_bar("learning", 0, enabled=progress) as bar:
-        kept = journal or Journal()
-        prepared = with_useful_trend(prepared, kept, bar)
-        found = compared(prepared, kept, bar)
+    with progress_bar("learning", 0, enabled=progress) as bar, worthwhile_threads(prepared):
+        choice = choose(prepared, journal or Journal(), bar)
+        found = compared(choice)
+        path_runs = choice.path_runs
+    prepared, blend = choice.prepared, blend_of(choice, found.entries)
     target, tailored = prepared.target, found.entries[Role.TAILORED]
-    run = tailored_run(tailored)
+    run = _first_run(tailored)
     losses = {name: target.loss(each, prepared.test.y) for name, each in found.test.items()}
     seconds = round(time.perf_counter() - began, 2)
     versions = __version__, platform.python_version(), np.__version__
     return TableRun(
-        settings=prepared.settings, columns=prepared.columns, encoder=prepared.encoder, target=target,
-        graph=run.network.graph, origin=prepared.source.origin, places=prepared.places, entries=found.entries,
-        flow=edge_flows(run.network.graph, run, target),
-        path=lam_path(target, run.network.graph, tailored, found.path_runs),
-        train_rows=run.network.data.sizes, intervals=_intervals(prepared, found),
+        **{field.name: getattr(blend, field.name) for field in dataclasses.fields(blend)},
+        origin=prepared.source.origin,
+        flow=edge_flows(blend.graph, run, target),
+        path=lam_path(target, blend.graph, tailored, path_runs),
+        train_rows=run.network.data.sizes,
         errors=HeldOutErrors(losses, prepared.test.owner, target, prepared.test_times),
         predictions=held_out_predictions(prepared, found.test),
         remarks=[*prepared.notes, *_remarks(prepared, found)],
         made=Made(*versions, prepared.fingerprint, prepared.row_count, seconds),
-    )  # fmt: skip
+    )
 
 
-def _intervals(prepared: Prepared, found: Comparison) -> Intervals | None:
-    """Widths of prediction intervals, from training rows that the blend had not seen; None for classes."""
-    target, train = prepared.target, prepared.training
-    if target.classes or np.isfinite(found.unseen).sum() < FEW_RESIDUALS:
-        return None
-    truth = target.decode(train.y)
-    new = found.unseen if prepared.folding.kind == "nodes" else found.unseen_pooled  # what nodes never seen would get
-    residuals, elsewhere = (truth - target.decode(each) for each in (found.unseen, new))
-    return Intervals.fit(residuals, train.owner, len(prepared.names), elsewhere)
+def _first_run(tailored: Entry) -> Run:
+    """The run of the tailored models, of the first output."""
+    assert isinstance(tailored.fitted, RunFit)
+    run = tailored.fitted.runs[0]
+    assert isinstance(run, Run)
+    return run
 
 
 def _remarks(prepared: Prepared, found: Comparison) -> list[Note]:

@@ -15,7 +15,7 @@ from kinfolk.tables.target import Target
 from kinfolk.typing import Floats, Ints
 
 if TYPE_CHECKING:
-    from kinfolk.tables.comparison import Entry
+    from kinfolk.tables.entry import Entry
 
 MOST_NUMBERS = 12  # of a signature
 

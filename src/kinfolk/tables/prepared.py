@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas
 
-from kinfolk.checks import InputError
+from kinfolk.checks import InputError, comma_list
 from kinfolk.network import graphs, public
 from kinfolk.network.data import Data
 from kinfolk.network.network import Network
@@ -20,6 +20,7 @@ from kinfolk.tables.encoding import Encoder, encode, plain
 from kinfolk.tables.families import Family, family_of
 from kinfolk.tables.graph_source import GraphSource, graph_source
 from kinfolk.tables.members.own import OwnEstimator, own_members
+from kinfolk.tables.own_code import given_name
 from kinfolk.tables.places import filled, node_places, row_places
 from kinfolk.tables.reading import fingerprint
 from kinfolk.tables.rows import Rows
@@ -96,12 +97,27 @@ class Prepared:
         return network.with_public(public.like_the_data(network, PUBLIC_POINTS, seed=self.settings.seed))
 
 
-def prepare(
-    table: pandas.DataFrame, settings: Settings, *, edges: Any = None, model: Any = None, members: Sequence[Any] = ()
+def prepare_given(
+    table: pandas.DataFrame, given: Mapping[str, Any], *, edges: Any = None, tested: bool = True
 ) -> Prepared:
+    """``prepare``, with settings by name; the model and members may be objects."""
+    model, members = given["model"], given["members"]
+    members = comma_list(members) if isinstance(members, str) else members
+    named = model if isinstance(model, str) else given_name(model)
+    called = tuple(each if isinstance(each, str) else given_name(each) for each in members)
+    own = [each for each in members if not isinstance(each, str)]
+    settings = Settings.of({**given, "model": named, "members": called})
+    return prepare(table, settings, edges=edges, model=model, members=own, tested=tested)
+
+
+def prepare(
+    table: pandas.DataFrame, settings: Settings, *, edges: Any = None, model: Any = None, members: Sequence[Any] = (),
+    tested: bool = True,
+) -> Prepared:  # fmt: skip
     """Refuse what cannot work; split; encode, fitted to the training rows alone.
 
-    ``model`` and ``members`` are objects that have no name a file could hold.
+    ``model`` and ``members`` are objects that have no name a file could hold. If nothing is to be ``tested``, all rows
+    are training rows.
     """
     settings.check()
     if not isinstance(table, pandas.DataFrame):
@@ -114,14 +130,15 @@ def prepare(
     owner = np.searchsorted(np.array(names, dtype=object), node_names(table, columns.node)).astype(np.int64)
     place = row_places(table, columns)
     units = held_together(settings, owner, place, names, columns.coords)
-    held_out = held_out_rows(table, columns, settings, owner, units)
+    none = np.zeros(len(table), dtype=bool)
+    held_out = held_out_rows(table, columns, settings, owner, units) if tested else none
     target = Target.of(table[columns.target], ~held_out, settings)
     family = family_of(settings.model if model is None else model, target)
     family.check(settings.method)
     own = own_members(settings.members, members, family.members, target)
     y = target.encode(table[columns.target])
     unseen = held_out & np.isnan(y)
-    if (unseen == held_out).all():
+    if tested and (unseen == held_out).all():
         raise InputError("Expected test rows of classes that training rows have, got none: hold out other rows.")
     places = None if place is None else node_places(place, owner, ~held_out, names, columns.coords)
     source = graph_source(places, columns, settings, names, edges)

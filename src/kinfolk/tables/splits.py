@@ -57,6 +57,11 @@ def held_out_rows(table: pandas.DataFrame, columns: Columns, settings: Settings,
 
     A node with a single row is held out as a whole with the probability of the share.
     """
+    if len(np.unique(owner)) < 2:
+        raise InputError(
+            f"Expected at least two nodes, column {columns.node!r} names only {table[columns.node].iloc[0]!r}: "
+            "a single data set needs no network."
+        )
     if columns.mark is not None:
         held_out = _marked(table[columns.mark], columns.mark)
     elif columns.time is not None:
@@ -124,16 +129,23 @@ def folding_like_the_test(
     found = [Note("later rows", {"column": name})] if name != columns.time else []
     times = table_times(table, name) if name else np.zeros(len(table))
     every, tested, times = times, len(np.unique(times[held_out])), times[~held_out]
-    found += [Note("few times", {"count": tested})] if name and tested < FEW_TIMES else []
+    found += [Note("few times", {"count": tested})] if name and 0 < tested < FEW_TIMES else []
     if len(np.unique(times)) > 1:
         return Folding("times", list(windows(times, settings.fold_count(len(times), 3))), times, every, name), found
     wanted = settings.fold_count(len(times), usual)
-    new = ~np.isin(owner[held_out], owner[~held_out])
     units, count = units[~held_out], min(wanted, len(np.unique(units[~held_out])))
-    if (new.mean() > 0.5 if columns.mark else new.all()) and count > 1:
+    if _new_nodes(columns, settings, owner, held_out) and count > 1:
         found += [Note("new nodes")] if columns.mark else []
         return Folding("nodes", list(_parts(node_folds(units, count, settings.seed, VALIDATION)))), found
     return Folding("rows", list(_parts(row_folds(owner[~held_out], wanted, settings.seed, VALIDATION)))), found
+
+
+def _new_nodes(columns: Columns, settings: Settings, owner: Ints, held_out: Bools) -> bool:
+    """Whether rows of nodes without training rows are to be predicted; without a test, as the settings have it."""
+    if not held_out.any():
+        return settings.hold != "rows" or len(np.unique(owner)) == len(owner)
+    new = ~np.isin(owner[held_out], owner[~held_out])
+    return bool(new.mean() > 0.5 if columns.mark else new.all())
 
 
 def _parts(fold: Ints) -> Iterator[Fold]:

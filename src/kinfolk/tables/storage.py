@@ -28,8 +28,8 @@ from kinfolk.engine.saved_models import plain, read_arrays, write_arrays
 from kinfolk.network.graph import Graph
 from kinfolk.report.facts import GraphOrigin, Made, Note, Part, Role
 from kinfolk.tables.columns import Columns
-from kinfolk.tables.comparison import Entry
 from kinfolk.tables.encoding import Encoder
+from kinfolk.tables.entry import Entry
 from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.intervals import STEPS, Intervals
 from kinfolk.tables.members.saving import Reader, kind_of, write_fitted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from kinfolk.checks import InputError
+from kinfolk.checks import installed
 from kinfolk.network.folds import row_folds
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
@@ -63,17 +62,8 @@ class Rival:
 
 
 def needed(package: str) -> Any:
-    """A package that comes with the extra ``rivals``, imported where it is used, or a sentence.
-
-    >>> needed("lightbgm")
-    Traceback (most recent call last):
-    kinfolk.checks.InputError: Expected lightbgm for a rival: install it with pip install "kinfolk[rivals]".
-    """
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        name = package.partition(".")[0]
-        raise InputError(f'Expected {name} for a rival: install it with pip install "kinfolk[rivals]".') from error
+    """A package that comes with the extra ``rivals``, or a sentence."""
+    return installed(package, "a rival", "rivals")
 
 
 def at_most(most: int, what: str, count: Callable[[Rows], int]) -> Condition:

@@ -1,0 +1,256 @@
+"""A fitted blend: the members and their weights, and how it predicts rows of nodes that it knows, and of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas
+
+from kinfolk.checks import InputError, listing
+from kinfolk.network.graph import Graph
+from kinfolk.progress import progress_bar
+from kinfolk.report.facts import Role, on_globe
+from kinfolk.tables.blend import blended
+from kinfolk.tables.choosing import Choice, choose, worthwhile_threads
+from kinfolk.tables.columns import Columns, node_names
+from kinfolk.tables.encoding import Encoder, encode
+from kinfolk.tables.entry import Entry
+from kinfolk.tables.graph_source import named_ends, nearest_known
+from kinfolk.tables.intervals import Intervals
+from kinfolk.tables.journal import Journal
+from kinfolk.tables.prepared import Prepared
+from kinfolk.tables.rows import Rows
+from kinfolk.tables.settings import Settings
+from kinfolk.tables.target import Target
+from kinfolk.typing import Floats, Ints
+
+Unknown = Literal["refuse", "pooled", "neighbours"]
+
+
+@dataclass(eq=False)
+class FittedBlend:
+    """The blend, fitted to rows of a table: predict with it.
+
+    Attributes
+    ----------
+    settings : Settings
+        What was asked for.
+    columns : Columns
+        What each column of the table is for.
+    encoder : Encoder
+        How the features become numbers.
+    target : Target
+        The target as learning sees it.
+    graph : Graph
+        Which nodes may be kin.
+    places : array of float, shape (nodes, 2), or None
+        Positions of the nodes, as the columns of coordinates have them.
+    entries : dict of str to Entry
+        What was fitted: the members of the blend, and what is compared with them.
+    intervals : Intervals or None
+        Widths of prediction intervals; None for classes.
+    """
+
+    settings: Settings
+    columns: Columns
+    encoder: Encoder
+    target: Target
+    graph: Graph
+    places: Floats | None
+    entries: dict[str, Entry]
+    intervals: Intervals | None
+
+    @property
+    def weights(self) -> pandas.Series:
+        """The weight of every member of the blend."""
+        found = {name: entry.weight for name, entry in self.entries.items() if entry.part == "member"}
+        return pandas.Series(found, name="weight", dtype=float).rename_axis("member")
+
+    def predict(
+        self,
+        table: pandas.DataFrame,
+        *,
+        role: str = Role.FINAL,
+        unknown: Unknown = "refuse",
+        edges: Any = None,
+        interval: float | None = None,
+    ) -> Any:
+        """Predict every row of a table that has the node and the features.
+
+        Parameters
+        ----------
+        table : pandas.DataFrame
+            The rows.
+        role : str
+            Which models predict: ``"final"``, the blend, or a member by its name.
+        unknown : {"refuse", "pooled", "neighbours"}
+            What to do with nodes that were never seen. ``"refuse"``: let known neighbours predict, and refuse those
+            that have none. ``"pooled"``: predict with the model of all, whatever the role. ``"neighbours"``: let known
+            neighbours predict, and the model of all where there are none.
+        edges : pandas.DataFrame or sequence of pairs, optional
+            Pairs of nodes. A node that was never seen gets the mean of its neighbours' predictions, if ``edges`` name
+            them or the table has its coordinates.
+        interval : float, optional
+            The share of rows whose target shall lie between ``low`` and ``high``, such as 0.9; for the blend.
+
+        Returns
+        -------
+        pandas.Series or pandas.DataFrame
+            Numbers or classes, with the index of the table; with an interval, the columns ``low`` and ``high`` besides.
+        """
+        if interval is not None and (self.intervals is None or role != Role.FINAL):
+            raise InputError(
+                "Expected numbers predicted by the blend for intervals, got "
+                + ("another role" if role != Role.FINAL else "classes, or too few rows: use predict_proba for classes")
+                + "."
+            )
+        predicted = self.target.decode(self._predicted(table, role, unknown, edges))
+        found = pandas.Series(predicted, index=table.index, name=self.columns.target)
+        if interval is None or self.intervals is None:
+            return found
+        names = node_names(table, self.columns.node)
+        owner = np.array([self._number.get(name, -1) for name in names], dtype=np.int64)
+        low, high = self.intervals.interval(predicted, owner, interval)
+        low = np.maximum(low, 0.0) if self.target.kind == "count" else low
+        return found.to_frame().assign(low=low, high=high)
+
+    def predict_proba(
+        self, table: pandas.DataFrame, *, role: str = Role.FINAL, unknown: Unknown = "refuse", edges: Any = None
+    ) -> pandas.DataFrame:
+        """The probability of every class for every row of a table; parameters as for ``predict``."""
+        if not self.target.classes:
+            raise InputError("Expected classes for probabilities, this run predicts numbers: use predict.")
+        found = self._predicted(table, role, unknown, edges)
+        return pandas.DataFrame(found, index=table.index, columns=list(self.target.classes))
+
+    def predict_rows(self, role: str, rows: Rows) -> Floats:
+        """Predict encoded rows of nodes given by number: numbers (rows,) or probabilities (rows, classes).
+
+        Where a node has no model of this name, the model of all predicts.
+        """
+        used = [each for each in self.entries.values() if each.fitted is not None and each.name in (role, Role.POOLED)]
+        if role == Role.FINAL:
+            used = [each for each in self.entries.values() if each.weight]
+        pooled = self.entries[Role.POOLED].fitted
+        assert pooled is not None
+        fallback = pooled.predict(rows)
+        found = {each.name: each.fitted.predict(rows) for each in used if each.fitted is not None}
+        filled = {name: np.where(np.isnan(each), fallback, each) for name, each in found.items()}
+        if role == Role.FINAL:
+            return blended(list(filled.values()), [float(each.weight or 0.0) for each in used])
+        return filled[role]
+
+    def _predicted(self, table: pandas.DataFrame, role: str, unknown: Unknown, edges: Any) -> Floats:
+        known_roles = [Role.FINAL.value, *(name for name, each in self.entries.items() if each.fitted is not None)]
+        if role not in known_roles:
+            raise InputError(f"Expected one of {', '.join(known_roles)} to predict with, got {role!r}.")
+        if unknown not in get_args(Unknown):
+            raise InputError(f"Expected unknown nodes to be one of {', '.join(get_args(Unknown))}, got {unknown!r}.")
+        if self.columns.node not in table.columns:
+            raise InputError(
+                f"Expected a column {self.columns.node!r}, the table has {listing(map(str, table.columns), 12)}."
+            )
+        if table.empty:
+            raise InputError("Expected rows to predict, got none.")
+        X = encode(self.encoder, table, self.columns)
+        names = node_names(table, self.columns.node)
+        owner = np.array([self._number.get(name, -1) for name in names], dtype=np.int64)
+        rows = Rows(X, np.full(len(X), np.nan), owner, self._places_of(table, owner))
+        known = owner >= 0
+        out = np.full((len(X), *([len(self.target.classes)] if self.target.classes else [])), np.nan)
+        if known.any():
+            out[known] = self.predict_rows(role, rows.take(known))
+        if not known.all():
+            near = self._neighbours_of(table[~known], names[~known], unknown, edges)
+            out[~known] = self._predicted_elsewhere(rows.take(~known), near, role)
+        return out
+
+    def _places_of(self, table: pandas.DataFrame, owner: Ints) -> Floats | None:
+        """Where rows are: as the table has it, else where their node is; NaN where neither is known."""
+        if self.places is None:
+            return None
+        out = np.where(owner[:, None] >= 0, self.places[owner], np.nan)
+        if all(name in table.columns for name in self.columns.coords):
+            own = _spots(table, self.columns.coords)
+            out = np.where(np.isnan(own), out, own)
+        return np.asarray(out)
+
+    @cached_property
+    def _number(self) -> dict[str, int]:
+        return {str(name): k for k, name in enumerate(self.graph.names)}
+
+    def _neighbours_of(self, table: pandas.DataFrame, names: Any, unknown: Unknown, edges: Any) -> list[list[int]]:
+        """The known neighbours of the node of every row; none where the model of all is to predict."""
+        near = [[] for _ in names] if unknown == "pooled" else self._near(table, names, edges)
+        lost = list(dict.fromkeys(name for name, found in zip(names, near, strict=True) if not found))
+        if lost and unknown == "refuse":
+            raise InputError(
+                f"Expected nodes that were learnt, got {listing(lost)}: give their coordinates or edges, or allow the "
+                "model of all with unknown='pooled' (--unknown pooled)."
+            )
+        return near
+
+    def _predicted_elsewhere(self, rows: Rows, near: list[list[int]], role: str) -> Floats:
+        """The mean prediction of the neighbours of unknown nodes; of the model of all where there are none."""
+        count = np.array([len(each) for each in near])
+        out = self.predict_rows(Role.POOLED, rows._replace(owner=np.zeros_like(rows.owner)))
+        if count.any():
+            which = np.repeat(np.arange(len(near)), count)
+            owner = np.fromiter(chain.from_iterable(near), dtype=np.int64)
+            found = self.predict_rows(role, self._moved(rows.take(which), owner))
+            total = np.zeros_like(out)
+            np.add.at(total, which, found)
+            out[count > 0] = (total.T / np.maximum(count, 1)).T[count > 0]
+        return out
+
+    def _moved(self, rows: Rows, owner: Ints) -> Rows:
+        """Rows as if they were of other nodes, and there if nothing is known of where they are."""
+        if rows.place is None or self.places is None:
+            return rows._replace(owner=owner)
+        return rows._replace(owner=owner, place=np.where(np.isnan(rows.place), self.places[owner], rows.place))
+
+    def _near(self, table: pandas.DataFrame, names: Any, edges: Any) -> list[list[int]]:
+        """The known neighbours of the node, or of the place, of every row."""
+        if edges is not None:
+            near: dict[str, list[int]] = {}
+            for a, b in named_ends(pandas.DataFrame(edges)):
+                for new, old in ((a, b), (b, a)):
+                    if old in self._number:
+                        near.setdefault(new, []).append(self._number[old])
+            return [near.get(name, []) for name in names]
+        if self.places is None or any(name not in table.columns for name in self.columns.coords):
+            return [[] for _ in names]
+        spots = _spots(table, self.columns.coords)
+        there = ~np.isnan(spots).any(axis=1)
+        out: list[list[int]] = [[] for _ in names]
+        if there.any():
+            found = nearest_known(spots[there], self.places, self.settings.neighbours, on_globe(self.columns.coords))
+            for row, nearest in zip(np.flatnonzero(there), found.tolist(), strict=True):
+                out[row] = nearest
+        return out
+
+
+def _spots(table: pandas.DataFrame, coords: tuple[str, ...]) -> Floats:
+    """The coordinates of every row (rows, 2); NaN where there are none."""
+    return np.asarray(table[list(coords)].apply(pandas.to_numeric, errors="coerce"), dtype=np.float64)
+
+
+def fit_blend(prepared: Prepared) -> FittedBlend:
+    """Choose the blend and fit what predicts in it: from a table to models, without test rows."""
+    with progress_bar("learning", 0, enabled=False) as bar, worthwhile_threads(prepared):
+        choice = choose(prepared, Journal(), bar)
+        used = [name for name in choice.validations if name == Role.POOLED or choice.weights.get(name)]
+        return blend_of(choice, {name: choice.entry(name) for name in used})
+
+
+def blend_of(choice: Choice, entries: dict[str, Entry]) -> FittedBlend:
+    """The blend that was chosen, with entries that were fitted."""
+    prepared, graph = choice.prepared, choice.study.whole.network.graph
+    return FittedBlend(
+        prepared.settings, prepared.columns, prepared.encoder, prepared.target, graph, prepared.places, entries,
+        choice.intervals,
+    )  # fmt: skip
