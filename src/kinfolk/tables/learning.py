@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from kinfolk.checks import InputError
+from kinfolk.checks import InputError, comma_list
 from kinfolk.progress import progress_bar
 from kinfolk.report.facts import Made, Note, Role
 from kinfolk.tables.comparison import Comparison, compared, tailored_run, with_useful_trend
@@ -79,6 +79,7 @@ def learn(
     [1.0, -1.0]
     """
     named = model if isinstance(model, str) else given_name(model)
+    members = comma_list(members) if isinstance(members, str) else members
     called = tuple(each if isinstance(each, str) else given_name(each) for each in members)
     chosen = Settings.of({"node": node, "target": target, "model": named, "members": called, **settings})
     own = [each for each in members if not isinstance(each, str)]
