@@ -103,7 +103,9 @@ def test_parts_that_do_not_fit_together():
     with pytest.raises(ValueError, match="does not fit"):
         Encoder.of(noted, {**arrays, "centre": arrays["centre"] * np.nan})
     with pytest.raises(KeyError):
-        Encoder.of({**noted, "dates": [["day", 0.0, ["century"]]]}, arrays)
+        Encoder.of({**noted, "dates": [["day", 0.0, ["century"], "2026-01-31"]]}, arrays)
+    with pytest.raises(ValueError, match="unknown way"):
+        Encoder.of({**noted, "dates": [["day", 0.0, [], "a moon ago"]]}, arrays)
 
 
 def test_infinity_is_refused():

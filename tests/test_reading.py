@@ -133,8 +133,7 @@ def test_places_alone_are_features():
     found = prepared_of(table)
     assert found.columns.numbers == ("lat", "lon")
     assert "only coordinates" in kinds(found.notes)
-    with pytest.raises(InputError, match="Expected a feature"):
-        prepared_of(table[["farm", "yield"]])
+    assert "no features" in kinds(prepared_of(table[["farm", "yield"]]).notes)
 
 
 # ---------------------------------------------------------------------- folds that match the test
@@ -287,7 +286,56 @@ def test_months_are_dates():
     assert prepared_of(seasons).columns.categories == ("soil", "season")
 
 
+@pytest.mark.parametrize("form", ["%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m/%d/%Y %H:%M", "quarter"])
+def test_dates_as_people_write_them_are_read_like_iso(form):
+    days = pandas.Series(pandas.date_range("2024-01-20", periods=96, freq="QS" if form == "quarter" else "D"))
+    other = days.dt.to_period("Q").astype(str) if form == "quarter" else days.dt.strftime(form)
+    iso = prepared_of(farms().assign(day=days.dt.strftime("%Y-%m-%d")), time="day")
+    found = prepared_of(farms().assign(day=other), time="day")
+    np.testing.assert_array_equal(found.held_out, iso.held_out)
+    np.testing.assert_array_equal(found.rows.X, iso.rows.X)
+
+
+def test_a_day_that_might_be_a_month_is_read_as_in_training():
+    days = pandas.Series(pandas.date_range("2024-01-01", periods=96)).dt.strftime("%m/%d/%Y")
+    column = prepared_of(farms().assign(day=days)).encoder.dates[0]
+    one = pandas.Series(["03/02/2024"])
+    assert column.numbers(one)[0, 0] - column.numbers(pandas.Series(["03/01/2024"]))[0, 0] == pytest.approx(1.0)
+    with pytest.raises(InputError, match="Expected dates such as 01/31/2026 in column 'day', got '2024-03-02'"):
+        column.numbers(pandas.Series(["2024-03-02"]))
+
+
+def test_a_time_whose_day_and_month_cannot_be_told_apart_is_refused():
+    days = [f"0{k % 9 + 1}/0{k % 7 + 1}/2024" for k in range(96)]
+    with pytest.raises(InputError, match="whose day and month cannot be told apart: rewrite them"):
+        prepared_of(farms().assign(day=days), time="day")
+
+
+def test_rows_without_a_time_are_left_out_and_that_is_noted():
+    table = panel().assign(year=lambda t: t["year"].where(np.arange(len(t)) % 10 > 0))
+    found = prepared_of(table, time="year")
+    assert len(found.rows.y) == table["year"].notna().sum()
+    noted = {note.kind: note.values for note in found.notes}
+    assert noted["rows without a time"] == {"count": int(table["year"].isna().sum())}
+    assert "rows without a target" not in noted
+
+
 # ---------------------------------------------------------------------- columns
+
+
+def test_without_features_a_node_is_predicted_by_its_level():
+    """Members with levels of nodes are right; a prediction needs the node alone."""
+    rng, farm = np.random.default_rng(0), np.repeat(np.arange(12), 20)
+    level = rng.normal(size=12)
+    table = pandas.DataFrame(
+        {"farm": [f"farm {k:02}" for k in farm], "yield": level[farm] + 0.1 * rng.normal(size=240)}
+    )
+    run = learn(table, node="farm", target="yield", progress=False)
+    predicted = run.predict(table[["farm"]].drop_duplicates()).to_numpy()
+    np.testing.assert_allclose(predicted, level, atol=0.15)
+    assert run.leaderboard["error"]["final"] < 0.2 * run.leaderboard["error"]["pooled"]
+    with pytest.raises(InputError, match="got columns that are empty or constant"):
+        prepared_of(table.assign(rain=1.0), features="rain")
 
 
 @pytest.mark.parametrize("values", [["0", "1", "2", "3+"], ["K", "1", "2", "3"], ["<1", "1", "2", "3"]])

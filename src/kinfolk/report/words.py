@@ -56,6 +56,8 @@ NOTES = {
     "unreadable dates": "Column {column} looks like dates that cannot be read: left out. Write them as 2026-01-31.",
     "names of rows": "Column {column} has a different text in most rows: left out.",
     "rows without a target": "{count} rows without a target were left out.",
+    "no features": "The table has no other column: predictions are levels of the nodes.",
+    "rows without a time": "{count} rows without a time were left out.",
     "test rows of unseen classes": "{count} test rows have a class that no training row has: not tested.",
     "classes": "The target is read as {count} classes; task regression predicts it as a number.",
     "whole numbers": "The target has {count} different whole values and is read as a number; tasks classification and "

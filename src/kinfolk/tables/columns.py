@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +11,12 @@ import pandas
 
 from kinfolk.checks import InputError, listing
 from kinfolk.report.facts import Note, on_globe
+from kinfolk.tables.dates import written_like
 from kinfolk.tables.settings import Settings
 from kinfolk.typing import Bools, Floats
 
 PLACES = (("lat", "lon"), ("latitude", "longitude"), ("lat", "lng"), ("lat", "long"), ("x", "y"))
 LARGEST_DEGREES = (90.0, 360.0)  # of latitude and longitude
-DATE = re.compile(r"\d{4}-\d{2}")  # a month, or a day and perhaps a time
 OTHER_DATE = r"\d{1,2}[./]\d{1,2}[./]\d{2,4}"
 MOSTLY = 0.5
 FEW = 0.05  # numbers with a larger share of texts among them are categories; with a smaller one there are mistakes
@@ -63,9 +62,12 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
     if only_places:
         usable = _by_kind(table, coords, settings)[0]
     if not any(usable):
-        raise InputError(
-            f"Expected a feature to predict {settings.target!r} from, got none: the table has no other usable column."
-        )
+        if settings.features:
+            raise InputError(
+                f"Expected a feature to predict {settings.target!r} from, got columns that are empty or constant: list "
+                "others, or leave the features out."
+            )
+        notes.append(Note("no features"))
     kind = "only coordinates" if only_places else "coordinates of rows" if moving else "coordinates"
     about = [Note(kind, {"columns": list(coords)})] if coords and not settings.features else []
     return Columns(settings.node, settings.target, *usable, coords, settings.time, mark, (*about, *notes))
@@ -83,7 +85,7 @@ def _by_kind(
             notes.append(Note("empty column", {"column": name}))
         elif column.nunique() <= 1:
             notes.append(Note("constant column", {"column": name}))
-        elif is_date(column):
+        elif written_like(column) is not None:
             dates.append(name)
         elif name not in settings.categorical and _is_number(column, name):
             numbers.append(name)
@@ -156,18 +158,6 @@ def _are_places(table: pandas.DataFrame, node: str, names: list[str]) -> bool:
 def _settled(table: pandas.DataFrame, node: str, names: list[str]) -> bool:
     """Whether columns have one value for every node, as places do."""
     return bool((table.groupby(node)[names].nunique() <= 1).to_numpy().all())
-
-
-def is_date(column: pandas.Series) -> bool:
-    """Whether a column, some of whose values are known, holds dates."""
-    if pandas.api.types.is_datetime64_any_dtype(column) or isinstance(column.dropna().iloc[0], datetime.date):
-        return True
-    if not pandas.api.types.is_string_dtype(column):
-        return False
-    known = column.dropna()
-    if not DATE.match(str(known.iloc[0])):
-        return False
-    return bool(pandas.to_datetime(known, errors="coerce", format="ISO8601", utc=True).notna().all())
 
 
 def _looks_like_date(column: pandas.Series) -> bool:

@@ -12,21 +12,14 @@ import pandas
 
 from kinfolk.checks import InputError, listing
 from kinfolk.tables.columns import Columns, as_numbers, as_texts, some_rows
+from kinfolk.tables.dates import ISO, READERS, as_times, written_like
 from kinfolk.typing import Floats
 
 MOST_CATEGORIES = 20  # more are joined into one
 DAY = 86_400.0  # seconds
+NO_FEATURE = "(no feature)"  # the name of a column of zeros, where there is nothing to predict from but the node
 NOTHING_LEFT = 1e300  # a scale in which any number is next to zero
 PERIODS = {"hour": DAY, "weekday": 7 * DAY, "season": 365.25 * DAY}
-
-
-def as_times(column: pandas.Series) -> Floats:
-    """Dates as seconds, numbers as they are; NaN where missing."""
-    if pandas.api.types.is_numeric_dtype(column):
-        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    times = pandas.to_datetime(column, errors="coerce", format="ISO8601", utc=True)
-    seconds = (times - pandas.Timestamp(0, tz="UTC")).dt.total_seconds()
-    return np.asarray(seconds, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -109,13 +102,15 @@ class DateColumn:
     name: str
     middle: float  # seconds
     circles: tuple[str, ...]  # some of ``PERIODS``
+    written: str = ISO  # an example of how they are written
 
     @classmethod
     def fit(cls, name: str, column: pandas.Series) -> DateColumn:
         """Note where the middle of the dates is, and which circles they complete."""
-        times = as_times(column)
+        written = written_like(column) or ISO
+        times = as_times(column, written)
         known = times[~np.isnan(times)]
-        return cls(name, float(known.mean()) if len(known) else 0.0, tuple(_circles(known)))
+        return cls(name, float(known.mean()) if len(known) else 0.0, tuple(_circles(known)), written)
 
     @property
     def outputs(self) -> list[str]:
@@ -125,11 +120,13 @@ class DateColumn:
 
     def numbers(self, column: pandas.Series) -> Floats:
         """The dates as numbers (rows, outputs); a missing date is in the middle."""
-        times = as_times(column)
+        times = as_times(column, self.written)
         wrong = np.isnan(times) & column.notna().to_numpy()
         if wrong.any():
             shown = column[wrong].iloc[0]
-            raise InputError(f"Expected dates such as 2026-01-31 in column {self.name!r}, got {shown!r}: rewrite them.")
+            raise InputError(
+                f"Expected dates such as {self.written} in column {self.name!r}, got {shown!r}: rewrite them."
+            )
         times = np.where(np.isnan(times), self.middle, times)
         parts = [(times[:, None] - self.middle) / DAY]
         for circle in self.circles:
@@ -195,7 +192,8 @@ class Encoder:
     def _scaled(self) -> list[bool]:
         """Which outputs get mean 0 and deviation 1."""
         dates = sum(len(column.outputs) for column in self.dates)
-        return [True] * len(self._number_names) + [False] * len(self._category_names) + [True] * dates
+        scaled = [True] * len(self._number_names) + [False] * len(self._category_names) + [True] * dates
+        return scaled or [False]
 
     @property
     def _number_names(self) -> list[str]:
@@ -208,6 +206,10 @@ class Encoder:
 
     def get_feature_names_out(self) -> list[str]:
         """The name of every output."""
+        return self._names or [NO_FEATURE]
+
+    @property
+    def _names(self) -> list[str]:
         return self._number_names + self._category_names + [name for column in self.dates for name in column.outputs]
 
     def without(self, outputs: Sequence[int]) -> Encoder:
@@ -230,7 +232,7 @@ class Encoder:
             The numbers (rows, outputs).
         """
         parts = [
-            np.empty((len(rows), 0)),
+            np.zeros((len(rows), 0 if self._names else 1)),
             *(column.filled(_floats(rows[column.name])) for column in self.numbers),
             *(column.marks(_floats(rows[column.name])) for column in self.numbers),
             *(column.numbers(rows[column.name]) for column in self.categories),
@@ -278,8 +280,8 @@ class Encoder:
             CategoryColumn(str(name), tuple(map(str, shown)), bool(rest)) for name, shown, rest in noted["categories"]
         ]
         dates = [
-            DateColumn(str(name), float(middle), tuple(each for each in circles if PERIODS[each]))
-            for name, middle, circles in noted["dates"]
+            DateColumn(str(name), float(middle), tuple(each for each in circles if PERIODS[each]), _known_way(written))
+            for name, middle, circles, written in noted["dates"]
         ]
         scales = [np.asarray(arrays[name], dtype=np.float64) for name in ("centre", "scale")]
         encoder = cls(tuple(numbers), tuple(categories), tuple(dates), *scales)
@@ -287,6 +289,12 @@ class Encoder:
             if values.shape != (len(encoder.get_feature_names_out()),) or not np.isfinite(values).all():
                 raise ValueError("a scale that does not fit the columns")
         return encoder
+
+
+def _known_way(written: Any) -> str:
+    if written not in READERS:
+        raise ValueError("dates written in an unknown way")
+    return str(written)
 
 
 def _floats(column: pandas.Series) -> Floats:

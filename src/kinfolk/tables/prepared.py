@@ -125,6 +125,8 @@ def prepare(
     given = table.rename(columns=str)
     edges = edges if edges is None or isinstance(edges, pandas.DataFrame) else pandas.DataFrame(list(edges))
     table = given[known_targets(given[settings.target])] if settings.target in given else given
+    timed = table[table[settings.time].notna()] if settings.time in table else table
+    timeless, table = len(table) - len(timed), timed
     columns = find_columns(table, settings)
     names = sorted(as_texts(table[columns.node]).unique())
     owner = np.searchsorted(np.array(names, dtype=object), node_names(table, columns.node)).astype(np.int64)
@@ -148,7 +150,8 @@ def prepare(
     folding, found = folding_like_the_test(table, columns, settings, owner, units, held_out, family.folds)
     notes = [
         *columns.notes,
-        *_counted("rows without a target", len(given) - len(table)),
+        *_counted("rows without a target", len(given) - len(table) - timeless),
+        *_counted("rows without a time", timeless),
         *target_notes(table[columns.target][~held_out], target, settings),
         *found,
         *_counted("test rows of unseen classes", int(unseen.sum())),

@@ -13,8 +13,8 @@ import pandas
 from kinfolk.checks import InputError
 from kinfolk.network.folds import node_folds, nodes_in_random_order, places_of_rows, row_folds
 from kinfolk.report.facts import Note, on_globe
-from kinfolk.tables.columns import Columns, is_date
-from kinfolk.tables.encoding import as_times
+from kinfolk.tables.columns import Columns
+from kinfolk.tables.dates import as_times, written_like
 from kinfolk.tables.places import map_tiles, node_places
 from kinfolk.tables.settings import Settings
 from kinfolk.typing import Bools, Floats, Ints
@@ -113,7 +113,8 @@ def table_times(table: pandas.DataFrame, name: str) -> Floats:
     lost = int(np.isnan(times).sum())
     if lost:
         raise InputError(
-            f"Expected dates such as 2026-01-31 or numbers in column {name!r}, got others in {lost:,} rows."
+            f"Expected dates such as 2026-01-31 or numbers in column {name!r}, got others in {lost:,} rows, or dates "
+            "whose day and month cannot be told apart: rewrite them."
         )
     return times
 
@@ -175,7 +176,7 @@ def _later_in(table: pandas.DataFrame, columns: Columns, owner: Ints, held_out: 
     """
     found = {}
     for name in (name for name in table.columns if name not in (columns.node, columns.target, columns.mark)):
-        dated = is_date(table[name]) if table[name].notna().any() else False
+        dated = written_like(table[name]) is not None
         if dated or (pandas.api.types.is_numeric_dtype(table[name]) and _varies_within(table[name], owner)):
             times = as_times(table[name])
             if _beyond(times[held_out], times[~held_out]):
