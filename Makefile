@@ -30,6 +30,7 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/local_work.py
 	$(BIN)/python benchmarks/bigfl.py
 	$(BIN)/python benchmarks/fedcg.py
+	$(BIN)/python benchmarks/engines.py
 
 docs: .venv/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -24,12 +24,13 @@ from kinfolk.algorithms.gtvmin import GTVMin, Inexact
 from kinfolk.checks import InputError
 from kinfolk.engine.fit import Tolerance
 from kinfolk.engine.in_process import InProcess
+from kinfolk.engine.ray import Ray
 from kinfolk.engine.specs import Spec, name_of
 from kinfolk.local_models import discrepancies, least_squares
 from kinfolk.objective import couplings, losses
 
 TYPES: tuple[type, ...] = (
-    GTVMin, Inexact, InProcess, Tolerance, baselines.Local, baselines.Pooled, fedavg.FedAvg,
+    GTVMin, Inexact, InProcess, Ray, Tolerance, baselines.Local, baselines.Pooled, fedavg.FedAvg,
     fedgd.FedGD, fedrelax.FedRelax, ifca.IFCA, ifca.Uniform, ifca.OneOf, ifca.Given, ifca.Redrawn, pfedme.PFedMe,
     torch_descent.TorchDescent, dfl.DFL, fedprox.FedProx, scaffold.SCAFFOLD, fesem.FeSEM, fesem.SquaredEuclidean,
     fesem.Manhattan, local_work.Decay,

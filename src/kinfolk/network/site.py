@@ -295,10 +295,15 @@ def sites_of(network: Network, count: int) -> list[Site]:
     >>> [site.nodes.tolist() for site in sites_of(network, 2)], sites_of(network, 2)[0].outside.tolist()
     ([[0, 1], [2, 3]], [2])
     """
+    return [site_at(network, count, k) for k in range(min(count, network.graph.node_count))]
+
+
+def site_at(network: Network, count: int, k: int) -> Site:
+    """One of the sites that ``sites_of`` gives, without making the others."""
     if count == 1:
-        return [network.site if network.graph.node_count < ORDERED_FROM else ordered_site(network)]
+        return network.site if network.graph.node_count < ORDERED_FROM else ordered_site(network)
     blocks = np.array_split(np.arange(network.graph.node_count), min(count, network.graph.node_count))
-    return [site_of(network, block) for block in blocks]
+    return site_of(network, blocks[k])
 
 
 def ordered_site(network: Network) -> Site:
