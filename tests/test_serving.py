@@ -152,7 +152,7 @@ def test_the_page_answers_in_a_browser(port):
         page.on("pageerror", lambda each: mistakes.append(str(each)))
         page.goto(f"http://127.0.0.1:{port}/")
         page.click("#ask")
-        page.wait_for_function("document.getElementById('answer').textContent.includes('predicted')")
+        page.locator("#answer", has_text="predicted").wait_for()
         assert '"low"' in page.text_content("#answer")
         browser.close()
     assert [url for url in elsewhere if not url.startswith("data:")] == mistakes == []
