@@ -29,6 +29,7 @@ from kinfolk.tables.learning import learn_prepared
 from kinfolk.tables.prepared import Prepared, prepare
 from kinfolk.tables.rivals import CHEAP, OTHERS
 from kinfolk.tables.settings import Settings
+from kinfolk.tables.table_run import TableRun
 
 PAGE = Path(__file__).parent.parent / "docs" / "real-data.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -40,13 +41,13 @@ ROLES = ("final", "tailored", "alone", "pooled")
 HEAD = ("data", "nodes", "rows", "blend", "tailored", "alone", "one for all", "gain, 95 % interval", "control")
 
 
-def learnt(name: str, folder: Path | None) -> kinfolk.TableRun:
+def learnt(name: str, folder: Path | None) -> TableRun:
     """What ``kinfolk fit`` gives with the options that fit a data set."""
     known = named_table(name, folder)
     return kinfolk.learn(known.frame, edges=known.edges, **known.options)
 
 
-def row(name: str, run: kinfolk.TableRun) -> list[str]:
+def row(name: str, run: TableRun) -> list[str]:
     """A line of the table: errors, and the gain over the better baseline."""
     board, judgement = run.leaderboard, run.judgement
     errors = [f"{board.loc[role, 'error']:#.3g}" if role in board.index else "–" for role in ROLES]

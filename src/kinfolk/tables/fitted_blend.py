@@ -148,8 +148,7 @@ class FittedBlend:
         known_roles = [Role.FINAL.value, *(name for name, each in self.entries.items() if each.fitted is not None)]
         if role not in known_roles:
             raise InputError(f"Expected one of {', '.join(known_roles)} to predict with, got {role!r}.")
-        if unknown not in get_args(Unknown):
-            raise InputError(f"Expected unknown nodes to be one of {', '.join(get_args(Unknown))}, got {unknown!r}.")
+        check_unknown(unknown)
         if self.columns.node not in table.columns:
             raise InputError(
                 f"Expected a column {self.columns.node!r}, the table has {listing(map(str, table.columns), 12)}."
@@ -232,6 +231,12 @@ class FittedBlend:
             for row, nearest in zip(np.flatnonzero(there), found.tolist(), strict=True):
                 out[row] = nearest
         return out
+
+
+def check_unknown(unknown: str) -> None:
+    """Refuse another way to treat nodes that were never seen."""
+    if unknown not in get_args(Unknown):
+        raise InputError(f"Expected unknown nodes to be one of {', '.join(get_args(Unknown))}, got {unknown!r}.")
 
 
 def _spots(table: pandas.DataFrame, coords: tuple[str, ...]) -> Floats:
