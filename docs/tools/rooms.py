@@ -30,6 +30,7 @@ ROOMS = {
     "testing": "checks for your classes",
     "report": "the page of a run",
     "tables": "the main job",
+    "federation": "sites beside their data",
     "cli": "the commands",
 }
 DOORS = ("__init__", "__main__")  # of the house itself: they may open every room
