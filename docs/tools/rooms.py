@@ -32,6 +32,7 @@ ROOMS = {
     "tables": "the main job",
     "tracking": "MLflow, TensorBoard",
     "serving": "predictions over HTTP",
+    "federation": "sites beside their data",
     "cli": "the commands",
 }
 DOORS = ("__init__", "__main__")  # of the house itself: they may open every room

@@ -29,7 +29,19 @@ import numpy as np
 
 from kinfolk.algorithms.averaging import check_clusters, cluster_count, cluster_of, cluster_sums
 from kinfolk.algorithms.parametric import ParametricAlgorithm, gradient_measure, gradient_summary, ratio
-from kinfolk.engine.protocol import Arrays, Coordinated, Inbox, Models, Outbox, PerNode, Reply, Sends, Sent, Turn
+from kinfolk.engine.protocol import (
+    Arrays,
+    Coordinated,
+    Inbox,
+    Models,
+    Outbox,
+    PerNode,
+    Replies,
+    Reply,
+    Sends,
+    Sent,
+    Turn,
+)
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.local_losses import solve_symmetric
@@ -191,6 +203,11 @@ class Pooled(ParametricAlgorithm[State], Coordinated[State, Memory]):
         if answered.all():
             memory = _advance(memory)
         return memory, Reply(to_all={"w": memory.w, "best": memory.best, "residual": memory.residual})
+
+    def replies(self, problem: Problem) -> Replies:
+        """The parameters that are tried, the best ones, and their residuals."""
+        w = Sent("parameters of all clusters", (cluster_count(self.clusters), self.width(problem)))
+        return Replies({"w": w, "best": w, "residual": Sent("residual of all clusters", w.shape[:1])})
 
     def models(self, site: Site, state: State, inbox: Inbox) -> Models:
         """The best parameters of its cluster for every node, as the coordinator knows them now."""

@@ -24,7 +24,7 @@ import numpy as np
 from kinfolk.algorithms.averaging import ModelsOrGradients, check_clusters, cluster_count, cluster_of
 from kinfolk.algorithms.local_work import Addition
 from kinfolk.algorithms.parametric import relative_change
-from kinfolk.engine.protocol import Arrays, Inbox, Models, Outbox, PerNode, Reply, Sends, Turn
+from kinfolk.engine.protocol import NUMBER, Arrays, Inbox, Models, Outbox, PerNode, Replies, Reply, Sends, Sent, Turn
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.typing import Floats
@@ -116,6 +116,12 @@ class FedAvg(ModelsOrGradients[State, Memory]):
             w = self.combined(memory.w, outbox["w"], outbox["share"], cluster, turn, memory.step)
             memory = memory._replace(w=w, change=relative_change(w, memory.w))
         return memory, Reply(to_all={name: np.asarray(value) for name, value in memory._asdict().items()})
+
+    def replies(self, problem: Problem) -> Replies:
+        """Models and step sizes of all clusters, and how far the models moved."""
+        count = cluster_count(self.clusters)
+        w = Sent("models of all clusters", (count, self.width(problem)))
+        return Replies({"w": w, "step": Sent("step sizes of all clusters", (count,)), "change": NUMBER})
 
     def models(self, site: Site, state: State, inbox: Inbox) -> Models:
         """The model of its cluster for every node, as the coordinator has it now."""

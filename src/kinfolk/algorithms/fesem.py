@@ -31,7 +31,20 @@ import numpy as np
 from kinfolk.algorithms.averaging import Averaging
 from kinfolk.algorithms.parametric import relative_change
 from kinfolk.checks import AtLeast, InputError
-from kinfolk.engine.protocol import Arrays, Inbox, Models, Outbox, PerNode, Reply, Sends, Turn
+from kinfolk.engine.protocol import (
+    NUMBER,
+    WHOLE_NUMBER,
+    Arrays,
+    Inbox,
+    Models,
+    Outbox,
+    PerNode,
+    Replies,
+    Reply,
+    Sends,
+    Sent,
+    Turn,
+)
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.typing import Floats, Ints
@@ -264,6 +277,12 @@ class FeSEM(Averaging[State, Memory]):
         cluster[turn.active] = np.where(share > 0, nearest, -1)
         memory = memory._replace(cluster=cluster)
         return memory, Reply(to_all=self._answer(memory), to_each={"cluster": nearest})
+
+    def replies(self, problem: Problem) -> Replies:
+        """All centres and numbers of the steps; to each node the centre that is nearest."""
+        w = Sent("all centres", (self.model_count, self.width(problem)))
+        numbers = dict.fromkeys(("step", "change", "largest", "empty"), NUMBER)
+        return Replies({"w": w, **numbers}, {"cluster": WHOLE_NUMBER})
 
     def _answer(self, memory: Memory) -> Arrays:
         answer = {"w": memory.w, "step": memory.step, "change": memory.change}

@@ -23,7 +23,20 @@ import numpy as np
 from kinfolk.algorithms.averaging import ModelsOrGradients
 from kinfolk.algorithms.parametric import relative_change
 from kinfolk.checks import AtLeast, InputError
-from kinfolk.engine.protocol import Arrays, Inbox, Models, Outbox, PerNode, Reply, Sends, Sent, Turn
+from kinfolk.engine.protocol import (
+    NUMBER,
+    WHOLE_NUMBER,
+    Arrays,
+    Inbox,
+    Models,
+    Outbox,
+    PerNode,
+    Replies,
+    Reply,
+    Sends,
+    Sent,
+    Turn,
+)
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.node_loss import NodeLoss
@@ -186,6 +199,11 @@ class IFCA(ModelsOrGradients[State, Memory]):
             memory = memory._replace(w=w, change=relative_change(w[leader], memory.w[leader]))
         answer = {"w": memory.w, "step": memory.step, "leader": memory.leader, "change": memory.change}
         return memory, Reply(to_all={name: np.asarray(value) for name, value in answer.items()})
+
+    def replies(self, problem: Problem) -> Replies:
+        """All models, a step size, the leading start, and how far its models moved."""
+        w = Sent("all models", (self.starts, self.model_count, self.width(problem)))
+        return Replies({"w": w, "step": NUMBER, "leader": WHOLE_NUMBER, "change": NUMBER})
 
     def models(self, site: Site, state: State, inbox: Inbox) -> Models:
         """The model that fits each node best, of those that the coordinator has now; the first one without data."""

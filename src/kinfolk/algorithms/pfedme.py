@@ -28,6 +28,7 @@ import numpy as np
 from kinfolk.algorithms.parametric import ParametricAlgorithm, relative_change, squares
 from kinfolk.checks import AtLeast, Positive
 from kinfolk.engine.protocol import (
+    NUMBER,
     SMALLER_STEPS,
     Arrays,
     Coordinated,
@@ -35,6 +36,7 @@ from kinfolk.engine.protocol import (
     Models,
     Outbox,
     PerNode,
+    Replies,
     Reply,
     Sends,
     Sent,
@@ -132,6 +134,10 @@ class PFedMe(ParametricAlgorithm[State], Coordinated[State, Memory]):
             w = (1.0 - self.mixing) * memory.w + self.mixing * mean  # (3)
             memory = Memory(w, relative_change(w, memory.w))
         return memory, Reply(to_all={"w": memory.w, "change": np.asarray(memory.change)})
+
+    def replies(self, problem: Problem) -> Replies:
+        """The common model, and how far it moved."""
+        return Replies({"w": Sent("common model", (self.width(problem),)), "change": NUMBER})
 
     def models(self, site: Site, state: State, inbox: Inbox) -> Models:
         """θ_i; the common model at nodes without data, or that have not taken part yet."""

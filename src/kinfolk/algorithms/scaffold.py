@@ -25,7 +25,20 @@ import numpy as np
 from kinfolk.algorithms.averaging import Averaging
 from kinfolk.algorithms.parametric import ratio
 from kinfolk.checks import Positive
-from kinfolk.engine.protocol import Arrays, Inbox, Models, Outbox, PerNode, Reply, Sends, Sent, Turn
+from kinfolk.engine.protocol import (
+    NUMBER,
+    WHOLE_NUMBER,
+    Arrays,
+    Inbox,
+    Models,
+    Outbox,
+    PerNode,
+    Replies,
+    Reply,
+    Sends,
+    Sent,
+    Turn,
+)
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.typing import Floats
@@ -131,6 +144,12 @@ class SCAFFOLD(Averaging[State, Memory]):
             change = ratio(float(np.linalg.norm(moved)), float(np.linalg.norm(w)))
             memory = memory._replace(w=w, control=control, change=change)
         return memory, Reply(to_all={name: np.asarray(value) for name, value in memory._asdict().items()})
+
+    def replies(self, problem: Problem) -> Replies:
+        """The common model and mean gradient, and numbers of the steps."""
+        w = Sent("common model", (self.width(problem),))
+        numbers = {"total": NUMBER, "step": NUMBER, "change": NUMBER, "trained": WHOLE_NUMBER}
+        return Replies({"w": w, "control": Sent("common mean gradient", w.shape), **numbers})
 
     def models(self, site: Site, state: State, inbox: Inbox) -> Models:
         """The common model, as the coordinator has it now."""

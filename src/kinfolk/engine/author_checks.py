@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kinfolk.checks import InputError, listing
-from kinfolk.engine.protocol import Algorithm, Arrays, Outbox, Sends, Sent, axes_of
+from kinfolk.engine.protocol import Algorithm, Arrays, Outbox, Replies, Reply, Sends, Sent, axes_of
 from kinfolk.network.site import Site
 
 
@@ -60,6 +60,25 @@ def check_declared(algorithm: Algorithm[Any], outbox: Outbox, sends: Sends) -> N
     _check_declared(name, "the coordinator", outbox.coordinator, sends.coordinator)
 
 
+def check_reply(algorithm: Algorithm[Any], reply: Reply, replies: Replies) -> None:
+    """The coordinator answers nothing that is not declared."""
+    name = type(algorithm).__name__
+    for arrays, declared, axes in ((reply.to_all, replies.to_all, 0), (reply.to_each, replies.to_each, 1)):
+        for key, given in arrays.items():
+            values = np.asarray(given)
+            sent = declared.get(key)
+            if sent is None or not _fits(values.shape[axes:], sent.shape) or values.dtype != np.dtype(sent.dtype):
+                expected = "nothing" if sent is None else f"{sent.dtype} of shape {sent.shape} at most"
+                raise InputError(
+                    f"Expected the coordinator of {name} to answer only what it declares, for {key!r} {expected}, got "
+                    f"{values.dtype} of shape {values.shape[axes:]}: correct its replies()."
+                )
+
+
+def _fits(shape: tuple[int, ...], most: tuple[int, ...]) -> bool:
+    return len(shape) == len(most) and all(size <= limit for size, limit in zip(shape, most, strict=True))
+
+
 def _check_array(name: str, to: str, key: str, values: Any, count: int) -> None:
     if not isinstance(values, np.ndarray) or values.dtype == object:
         raise InputError(f"Expected an array of numbers for {key!r}, which {name} sends to {to}, got {values!r:.80}.")
@@ -79,8 +98,7 @@ def _check_declared(name: str, to: str, arrays: Arrays, declared: Mapping[str, S
             )
         sent = declared[key]
         shape = values.shape[1:]
-        fits = len(shape) == len(sent.shape) and all(size <= most for size, most in zip(shape, sent.shape, strict=True))
-        if not fits or values.dtype != np.dtype(sent.dtype):
+        if not _fits(shape, sent.shape) or values.dtype != np.dtype(sent.dtype):
             raise InputError(
                 f"Expected {key!r}, which {name} sends to {to}, as {sent.dtype} of shape {sent.shape} per node at "
                 f"most, as declared, got {values.dtype} of shape {values.shape[1:]}."

@@ -147,12 +147,23 @@ class Sent:
         return np.dtype(self.dtype).itemsize
 
 
+NUMBER, WHOLE_NUMBER = Sent("number"), Sent("whole number", dtype="int64")
+
+
 @dataclass(frozen=True)
 class Sends:
     """All that may leave a node: by name, to its neighbours and to the coordinator."""
 
     neighbours: Mapping[str, Sent] = field(default_factory=dict)
     coordinator: Mapping[str, Sent] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Replies:
+    """All that a coordinator may answer: arrays by name with their largest shapes, for all and for each sender."""
+
+    to_all: Mapping[str, Sent] = field(default_factory=dict)
+    to_each: Mapping[str, Sent] = field(default_factory=dict)  # the shape of a node's part
 
 
 # ---------------------------------------------------------------------- an algorithm
@@ -287,6 +298,13 @@ class Coordinated(Algorithm[S], Generic[S, M]):
     @abstractmethod
     def combine(self, memory: M, outbox: Arrays, turn: Turn) -> tuple[M, Reply]:
         """Read what this round's senders (``turn.active``, one row each) sent, and answer."""
+
+    def replies(self, problem: Problem) -> Replies | None:
+        """All that the coordinator may answer, to which every reply is held; None: unknown.
+
+        Sites in other processes refuse what is not declared, so without it an algorithm runs in one process only.
+        """
+        return None
 
 
 def _shapes(algorithm: Algorithm[Any], problem: Problem) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kinfolk.checks import LearningError
+from kinfolk.engine.author_checks import check_reply
 from kinfolk.engine.protocol import (
     Algorithm,
     Arrays,
@@ -60,6 +61,7 @@ class Session:
         self.home = np.empty(graph.node_count, dtype=np.int64)
         for k, scope in enumerate(carrier.sites):
             self.home[scope.nodes] = k
+        self._replies = algorithm.replies(problem) if isinstance(algorithm, Coordinated) else None
         # Whether there is one site, whose nodes and edges are in the order of the network.
         self._in_order = len(carrier.sites) == 1 and bool((np.diff(carrier.sites[0].nodes) > 0).all())
         self._senders = _senders(graph.head, graph.tail, self.home, len(carrier.sites))
@@ -236,6 +238,8 @@ class Session:
             for name in messages[0].coordinator
         }
         self.memory, reply = self.algorithm.combine(self.memory, sent, replace(turn, active=senders[order]))
+        if self._replies is not None:
+            check_reply(self.algorithm, reply, self._replies)
         self.to_all = reply.to_all
         for name, rows in reply.to_each.items():
             if name not in self.to_each:

@@ -261,13 +261,7 @@ class SiteWorker:
 
     @cached_property
     def _routes(self) -> dict[SiteId, Ints]:
-        """For every other site that neighbours live at: the own nodes that have an edge to it."""
-        site, count = self.site, self.site.node_count
-        crossing = (site.head < count) != (site.tail < count)
-        inner = np.minimum(site.head, site.tail)[crossing]
-        home = self.homes[np.maximum(site.head, site.tail)[crossing] - count]
-        rows = {int(each): np.unique(inner[home == each]) for each in np.unique(self.homes)}
-        return {each: own[np.argsort(site.nodes[own])] for each, own in rows.items()}  # as the receiver counts them
+        return routes_of(self.site, self.homes)
 
     @cached_property
     def _all_routes(self) -> tuple[Ints, list[tuple[SiteId, slice]]]:
@@ -284,6 +278,16 @@ class SiteWorker:
             neighbours = {home: {name: values[part] for name, values in gathered.items()} for home, part in slices}
         row_bytes = sum(values[:1].nbytes for values in self.sent.values())
         return Messages(neighbours, outbox.coordinator, senders, {}, row_bytes)
+
+
+def routes_of(site: Site, homes: Ints) -> dict[SiteId, Ints]:
+    """For every other site that neighbours live at: the own nodes that have an edge to it."""
+    count = site.node_count
+    crossing = (site.head < count) != (site.tail < count)
+    inner = np.minimum(site.head, site.tail)[crossing]
+    home = homes[np.maximum(site.head, site.tail)[crossing] - count]
+    rows = {int(each): np.unique(inner[home == each]) for each in np.unique(homes)}
+    return {each: own[np.argsort(site.nodes[own])] for each, own in rows.items()}  # as the receiver counts them
 
 
 def _among(nodes: Ints, active: Ints) -> Bools:

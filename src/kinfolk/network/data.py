@@ -83,6 +83,15 @@ class Data:
             raise InputError("Expected points with equally many entries at every node, got ragged ones.") from error
         return cls.from_nodes([None if X is None else (X, np.zeros(len(X))) for X in rows], names).without_target()
 
+    @classmethod
+    def none(cls, node_count: int, feature_count: int) -> Data:
+        """Nodes without a row.
+
+        >>> Data.none(2, 3).sizes
+        array([0, 0])
+        """
+        return cls(np.empty((0, feature_count)), np.empty(0), np.zeros(node_count + 1, dtype=np.int64))
+
     @property
     def node_count(self) -> int:
         """Number of nodes, those without data included."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self, TypeVar
 
@@ -16,6 +16,7 @@ from kinfolk import kernels
 from kinfolk.network.data import Data
 from kinfolk.network.graph import Extremes
 from kinfolk.network.network import Network
+from kinfolk.network.problem import Problem
 from kinfolk.typing import Bools, Floats, Ints
 
 
@@ -257,11 +258,11 @@ class Part:
         return self.site.local_losses(loss).take(self.nodes)
 
 
-def _public(network: Network, everyone: Ints) -> Floats | None:
+def _public(problem: Problem, everyone: Ints) -> Floats | None:
     """The public points that a site knows: its own and those of its neighbours elsewhere."""
-    if network.public is None:
+    if problem.public is None:
         return None
-    return network.public.points[everyone] if network.public.per_node else network.public.points
+    return problem.public.points[everyone] if problem.public.per_node else problem.public.points
 
 
 class _LocalNumbers:
@@ -330,7 +331,19 @@ def site_of(network: Network, nodes: Ints) -> Site:
 
 def _site(network: Network, nodes: Ints, edges: Ints) -> Site:
     """The site of some nodes and the edges that touch them, in the orders given."""
-    graph = network.graph
+    test = None if network.test is None else network.test.take(nodes)
+    return replace(scene_of(network, nodes, edges), data=network.data.take(nodes), test=test)
+
+
+def scene_of(problem: Problem, nodes: Ints, edges: Ints) -> Site:
+    """A site without its rows: what a coordinator can tell those who have them.
+
+    >>> from kinfolk import graphs
+    >>> chain = Problem(graphs.chain(3), features=["x"], has_data=[True, False, True])
+    >>> scene_of(chain, np.array([0, 1]), np.array([0, 1])).outside
+    array([2])
+    """
+    graph = problem.graph
     numbered = _LocalNumbers(nodes, graph.head[edges], graph.tail[edges])
     return Site(
         nodes=nodes,
@@ -344,10 +357,9 @@ def _site(network: Network, nodes: Ints, edges: Ints) -> Site:
         colours=graph.colours[nodes],
         colour_count=int(graph.colours.max()) + 1,
         extremes=graph.extremes,
-        data=network.data.take(nodes),
-        informed=network.informed[nodes],
-        public=_public(network, numbered.everyone),
-        names=network.name_array[nodes],
-        classes=network.classes,
-        test=None if network.test is None else network.test.take(nodes),
+        data=Data.none(len(nodes), problem.feature_count),
+        informed=problem.informed[nodes],
+        public=_public(problem, numbered.everyone),
+        names=problem.name_array[nodes],
+        classes=problem.classes,
     )

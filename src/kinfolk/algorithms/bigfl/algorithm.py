@@ -42,6 +42,8 @@ from kinfolk.algorithms.local_work import Addition, Decay, LocalWork, Plan, Step
 from kinfolk.algorithms.parametric import squares
 from kinfolk.checks import AtLeast, InputError, Positive, check_value
 from kinfolk.engine.protocol import (
+    NUMBER,
+    WHOLE_NUMBER,
     Algorithm,
     Arrays,
     Coordinated,
@@ -49,6 +51,7 @@ from kinfolk.engine.protocol import (
     Models,
     Outbox,
     PerNode,
+    Replies,
     Reply,
     Sends,
     Sent,
@@ -417,11 +420,22 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
     def _reply(self, memory: Memory, turn: Turn) -> Reply:
         """φ and what was learnt of it to all; what they need of the others, or v, to each."""
         phis = {f"{k}.phi": phi for k, phi in enumerate([memory.phi, memory.identity][: len(self.games)])}
-        facts = {name: np.asarray(value) for name, value in memory.facts._asdict().items()}
+        facts = {name: np.asarray(value, dtype=np.float64) for name, value in memory.facts._asdict().items()}
         to_all = {**phis, "step": memory.step, "began": np.asarray(memory.began), **facts}
         question = {} if memory.krylov is None else {"v": memory.krylov.next}
         moved = memory.krylov is None or turn.exchange == 0  # θ or φ is new
         return Reply(to_all, {**question, **(self._messages(memory, turn) if moved else {})})
+
+    def replies(self, problem: Problem) -> Replies:
+        """φ, step sizes and facts to all; to each what its lower level needs of the others, or a vector v."""
+        memory = self.start(problem, Turn(0, np.arange(problem.graph.node_count), 0))
+        phis = {f"{k}.phi": Sent("φ", memory.phi.shape) for k in range(len(self.games))}
+        facts = dict.fromkeys(Facts._fields, NUMBER)
+        step = Sent("step sizes", memory.step.shape)
+        messages = self._messages(memory, Turn(0, np.arange(problem.graph.node_count), 0))
+        each = {name: Sent("sums over neighbours", rows.shape[1:]) for name, rows in messages.items()}
+        vector = Sent("vector", (self.width(problem),))
+        return Replies({**phis, "step": step, "began": WHOLE_NUMBER, **facts}, {"v": vector, **each})
 
     def _messages(self, memory: Memory, turn: Turn) -> dict[str, Floats]:
         phis = [memory.phi, memory.identity, np.zeros(0)]

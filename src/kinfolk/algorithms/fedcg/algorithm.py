@@ -35,7 +35,20 @@ from kinfolk.algorithms.fedcg.models import Assign, DomainModels
 from kinfolk.algorithms.fedcg.per_node import ClassMeans
 from kinfolk.algorithms.parametric import relative_change
 from kinfolk.checks import Between, Positive
-from kinfolk.engine.protocol import Algorithm, Arrays, Inbox, Outbox, PerNode, Reply, Sends, Sent, Turn
+from kinfolk.engine.protocol import (
+    NUMBER,
+    WHOLE_NUMBER,
+    Algorithm,
+    Arrays,
+    Inbox,
+    Outbox,
+    PerNode,
+    Replies,
+    Reply,
+    Sends,
+    Sent,
+    Turn,
+)
 from kinfolk.modules import layer
 from kinfolk.modules.domain_graph import DomainGraph
 from kinfolk.network.data import Data
@@ -311,6 +324,13 @@ class FedCG(Averaging[State, Memory]):
             memory = memory._replace(w=w, change=relative_change(w, memory.w))
         sent = {"w": memory.w, "domains": np.asarray(memory.domains), "change": np.asarray(memory.change)}
         return memory, Reply({**memory.found, **sent}, each)
+
+    def replies(self, problem: Problem) -> Replies:
+        """The common network, and what was found of domains; to each node its domain."""
+        features = self._features(problem)
+        w = Sent("common network", (self.loss_of(self._most, features).width(features),))
+        found = self.discovery.replies(problem, self._most)
+        return Replies({**found, "w": w, "domains": WHOLE_NUMBER, "change": NUMBER}, {"domain": WHOLE_NUMBER})
 
     def _begun(self, memory: Memory, count: int, turn: Turn) -> Memory:
         """The network for the domains that were found: without branches if there is one."""

@@ -20,7 +20,7 @@ import numpy as np
 from kinfolk.algorithms.fedavg import FedAvg
 from kinfolk.algorithms.fedcg.discovery import Discovery, Found
 from kinfolk.checks import AtLeast, InputError, Positive
-from kinfolk.engine.protocol import Arrays, Inbox, Sent, Turn
+from kinfolk.engine.protocol import WHOLE_NUMBER, Arrays, Inbox, Sent, Turn
 from kinfolk.modules import layer
 from kinfolk.network.data import Data
 from kinfolk.network.problem import Problem
@@ -108,6 +108,12 @@ class TeacherStudent(Discovery):
             "student": Sent("parameters of a domain classifier", (self._loss(most).width(problem.feature_count),)),
             "rows": Sent("number of rows"),
         }
+
+    def replies(self, problem: Problem, most: int) -> dict[str, Sent]:
+        """Teacher, student and their age."""
+        classifier = Sent("parameters of a domain classifier", (self._loss(most).width(problem.feature_count),))
+        known = {"teacher": classifier, "student": classifier, "age": WHOLE_NUMBER}
+        return {**super().replies(problem, most), **known}
 
     def work(self, site: Site, X: Floats, inbox: Inbox, turn: Turn) -> Arrays:
         """(3), on the rows of those present."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kinfolk.checks import InputError
-from kinfolk.engine.protocol import Arrays, Inbox, Sent, Turn
+from kinfolk.engine.protocol import WHOLE_NUMBER, Arrays, Inbox, Sent, Turn
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.typing import Floats, Ints
@@ -38,6 +38,10 @@ class Discovery(ABC):
     def sends(self, problem: Problem, most: int, width: int) -> dict[str, Sent]:
         """What leaves a node for it; ``width`` is the number of parameters of the module without branches."""
         return {}
+
+    def replies(self, problem: Problem, most: int) -> dict[str, Sent]:
+        """What all nodes are sent of what was found."""
+        return {"count": WHOLE_NUMBER}
 
     def describe(self, site: Site, turn: Turn, train: Train) -> Arrays:
         """What nodes send in round 0, before anything is known."""

@@ -65,6 +65,11 @@ class DomainsOfClients(Discovery):
             "moment": Sent("sum of random features of rows, once", (most, size)),
         }
 
+    def replies(self, problem: Problem, most: int) -> dict[str, Sent]:
+        """How many domains there are, their sizes, and the student."""
+        student = Sent("student", (self._student_features.size + 1, most))
+        return {**super().replies(problem, most), "sizes": Sent("rows of every domain", (most,)), "student": student}
+
     @abstractmethod
     def partition(self, outbox: Arrays, domains: int | None, most: int, turn: Turn) -> Partition:
         """The domains of the clients that have rows, from what they have sent."""

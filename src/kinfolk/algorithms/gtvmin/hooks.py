@@ -11,7 +11,7 @@ from kinfolk.algorithms.gtvmin.balance import SENT, Balance
 from kinfolk.algorithms.gtvmin.certificate import Certificate, certificate_at
 from kinfolk.algorithms.gtvmin.updates import Updates
 from kinfolk.algorithms.parametric import ParametricAlgorithm
-from kinfolk.engine.protocol import Arrays, Coordinated, Inbox, Outbox, Sends, Sent
+from kinfolk.engine.protocol import NUMBER, Arrays, Coordinated, Inbox, Outbox, Replies, Sends, Sent
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
 from kinfolk.objective.couplings import Coupling
@@ -34,6 +34,10 @@ class OptionalHooks(ParametricAlgorithm["State"], Coordinated["State", Balance |
     def sends(self, problem: Problem) -> Sends:
         """Neighbours receive parameters; the coordinator receives numbers that balance the steps."""
         return Sends({"w_bar": Sent("parameters", (self.width(problem),))}, dict(SENT))
+
+    def replies(self, problem: Problem) -> Replies:
+        """Two numbers that balance the steps."""
+        return Replies({"eta": NUMBER, "rho": NUMBER})
 
     @abstractmethod
     def lines(self, site: Site, reply: Arrays) -> Updates:

@@ -1,0 +1,118 @@
+"""Files that are whole or not there: replaced in one step, or a journal whose torn end is left out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from kinfolk.checks import InputError
+
+try:
+    import fcntl
+except ImportError:  # Windows: two processes in one folder are not noticed there
+    fcntl = None  # type: ignore[assignment]
+
+RECORD = struct.Struct("<Q16s")  # length and digest
+LOCK = "lock"
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Write a file beside, force it to the disk, and let it take its place."""
+    draft = path.with_name(path.name + ".part")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def made(folder: Path) -> Path:
+    """A folder, made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def locked(folder: Path) -> IO[str]:
+    """A lock on a folder that ends with the process, however that ends."""
+    handle = (made(folder) / LOCK).open("w")
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        handle.close()
+        raise InputError(
+            f"Expected a folder that nobody uses, another process works in {str(folder)!r}: stop it, or choose another "
+            "folder."
+        ) from error
+    return handle
+
+
+class Journal:
+    """Records in a file, one after the other; each is on the disk before ``append`` returns.
+
+    >>> import contextlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with contextlib.closing(Journal(Path(folder) / "journal")) as journal:
+    ...         journal.append(b"one")
+    ...     with contextlib.closing(Journal(Path(folder) / "journal")) as journal:
+    ...         list(journal.found)
+    [b'one']
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.found: list[bytes] = []  # what was there already
+        end = 0
+        if path.exists():
+            for record, end in _records(path.read_bytes()):  # noqa: B007
+                self.found.append(record)
+        self._file = path.open("ab")
+        self._file.truncate(end)  # a record that was being written when the process died
+        self.size = end
+
+    def append(self, record: bytes) -> None:
+        """Add a record."""
+        self._file.write(RECORD.pack(len(record), _digest(record)) + record)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.size += RECORD.size + len(record)
+
+    def clear(self) -> None:
+        """Drop all records."""
+        self._file.truncate(0)
+        os.fsync(self._file.fileno())
+        self.size = 0
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+def _records(content: bytes) -> Iterator[tuple[bytes, int]]:
+    """The whole records of a journal, and where each ends."""
+    place = 0
+    while place + RECORD.size <= len(content):
+        length, digest = RECORD.unpack_from(content, place)
+        record = content[place + RECORD.size : place + RECORD.size + length]
+        if len(record) < length or _digest(record) != digest:
+            return
+        place += RECORD.size + length
+        yield record, place
+
+
+def _digest(record: bytes) -> bytes:
+    return hashlib.blake2b(record, digest_size=16).digest()

@@ -1,0 +1,196 @@
+"""SiteService: one site of a federation, without a transport: bytes in, bytes out.
+
+It owns the rows, the key and a folder, and answers whoever brings blobs: a socket, or anything else. It never raises on
+what it is sent: it refuses with a sentence.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from kinfolk.algorithms.catalog import rebuilt
+from kinfolk.checks import InputError, check_parameters
+from kinfolk.engine.protocol import Algorithm, Models
+from kinfolk.engine.specs import Spec, differences, spec_of
+from kinfolk.engine.wire import HEAD, KINDS, MAGIC, Blob, Expected, Key, WireError, read, written
+from kinfolk.federation.files import locked, replace_file
+from kinfolk.federation.joining import MOST_JOIN, MOST_TEXT, Introduction, Join, read_hello
+from kinfolk.federation.keys import Pins, SiteKey, fingerprint_of
+from kinfolk.federation.messages import refusal
+from kinfolk.federation.rows import SiteRows
+from kinfolk.federation.site_run import JOINED, SiteRun
+
+log = logging.getLogger(__name__)
+MARK, CURRENT = "rows", "current"
+
+
+class SiteService:
+    """One site of a federation.
+
+    Parameters
+    ----------
+    name : str
+        The name of the site.
+    rows : SiteRows
+        Its rows.
+    folder : Path
+        Where its key, the keys of others and the state of the present run are kept.
+    algorithm : Algorithm, optional
+        Needed if the algorithm of the federation holds code, such as an estimator or a module of torch: the owner of
+        the site gives it, from a package that is installed here, and it has to be the same everywhere.
+    """
+
+    def __init__(self, name: str, rows: SiteRows, folder: str | Path, algorithm: Algorithm[Any] | None = None) -> None:
+        rows.check()
+        self.name, self.rows, self.folder, self.algorithm = name, rows, Path(folder), algorithm
+        self._lock = locked(self.folder)
+        self.key = SiteKey.at(self.folder)
+        self.run: SiteRun | None = None
+        self._go_on()
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the key of this site, to be compared with what others see."""
+        return fingerprint_of(self.key.public)
+
+    @property
+    def most(self) -> int:
+        """The most bytes that a message to this site may have now."""
+        return max(MOST_JOIN, 0 if self.run is None else self.run.terms.request.largest)
+
+    @property
+    def models(self) -> Models:
+        """The tailored models of the nodes of this site."""
+        if self.run is None:
+            raise InputError("Expected a run for its models, this site has not joined one: wait.")
+        return self.run.models
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self.run is not None:
+            self.run.close()
+        self._lock.close()
+
+    # ------------------------------------------------------------------ bytes in, bytes out
+
+    def answer(self, content: bytes) -> bytes:
+        """Answer a message; what cannot be answered is refused with a sentence."""
+        try:
+            kind, key = peek(content)
+        except WireError as error:
+            return refusal(Key(), str(error))
+        work = {"hello": self._hello, "join": self._join, "request": self._request}.get(kind)
+        try:
+            if work is None:
+                raise WireError(f"Expected hello, join or a request, got {kind!r}.")
+            return work(content)
+        except InputError as error:
+            return refusal(key, str(error))
+        except Exception as error:  # its text may hold values of rows: it stays here
+            log.exception("site %s cannot answer", self.name)
+            return refusal(key, f"it failed ({type(error).__name__}); its own log has more")
+
+    def _hello(self, content: bytes) -> bytes:
+        return Introduction.of(self.name, self.rows, read_hello(content), self.key.public).encode()
+
+    def _request(self, content: bytes) -> bytes:
+        run, (_, key) = self.run, peek(content)
+        if run is None or (run.join.key.run, run.join.key.lane) != (key.run, key.lane):
+            raise InputError("Expected a request of the run that this site has joined, got one of another: join first.")
+        return run.answer(content)
+
+    def _join(self, content: bytes) -> bytes:
+        """Take part in a run; the same join again is the same run."""
+        if self.run is None or content != (self.run.folder / JOINED).read_bytes():
+            join = Join.decode(content, list(self.rows.nodes))
+            Pins(self.folder).check(join.peers)
+            run = self._made(join)
+            if self.run is not None:
+                self.run.close()
+            run.keep(content)
+            replace_file(self.folder / MARK, self.rows.mark.encode())
+            replace_file(self.folder / CURRENT, run.folder.name.encode())
+            self.run = run
+        assert self.run is not None
+        return Blob("joined", self.run.join.key, written(spec=spec_of(self.run.algorithm))).encode()
+
+    # ------------------------------------------------------------------ a run
+
+    def _made(self, join: Join) -> SiteRun:
+        algorithm = self._algorithm(join.spec)
+        rows = self.rows.with_features(join.features)
+        return SiteRun(join, algorithm, rows, self.key, self.name, SiteRun.folder_of(self.folder, join.key))
+
+    def _algorithm(self, spec: Spec) -> Algorithm[Any]:
+        """What is run: rebuilt from names and numbers, or the owner's own, which has to be the same."""
+        if self.algorithm is not None and _kind(spec) == _kind(spec_of(self.algorithm)):
+            found = list(differences(spec, spec_of(self.algorithm), "the algorithm"))
+            if found:
+                raise InputError(
+                    f"Expected the algorithm of the federation at site {self.name!r}: {'; '.join(found[:3])}. Give the "
+                    "site the same one."
+                )
+            return self.algorithm
+        return algorithm_of(spec)
+
+    def _go_on(self) -> None:
+        """The run that a process before this one was in, to where it was."""
+        current = self.folder / CURRENT
+        if not current.exists():
+            return
+        folder = self.folder / "runs" / current.read_text()
+        if not (folder / JOINED).exists():
+            return
+        if (self.folder / MARK).read_text() != self.rows.mark:
+            raise InputError(
+                f"Expected the rows that site {self.name!r} has begun the present run with, got others: bring them "
+                f"back, or remove {str(folder)!r} to join anew."
+            )
+        self.run = self._made(Join.decode((folder / JOINED).read_bytes(), list(self.rows.nodes)))
+        self.run.go_on()
+
+
+def peek(content: bytes) -> tuple[str, Key]:
+    """The kind and the key of a message."""
+    if len(content) < HEAD.size:
+        raise WireError("Expected a message of kinfolk, got fewer bytes than its head has.")
+    magic, kind, run, lane, number, _, _ = HEAD.unpack_from(content)
+    if magic != MAGIC or kind >= len(KINDS):
+        raise WireError("Expected a message of kinfolk, got something else: install the same version everywhere.")
+    return KINDS[kind], Key(run, lane, number)
+
+
+def _kind(spec: Spec) -> Any:
+    return spec.get("type") if isinstance(spec, dict) else None
+
+
+def algorithm_of(spec: Spec) -> Algorithm[Any]:
+    """The algorithm that a spec stands for; it may name only what kinfolk ships, and no code.
+
+    >>> from kinfolk import GTVMin
+    >>> algorithm_of(spec_of(GTVMin(lam=0.5))).lam
+    0.5
+    """
+    try:
+        found = rebuilt(spec)
+        check_parameters(found)
+    except (TypeError, KeyError, AttributeError, ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise WireError(
+            f"Expected an algorithm as a name and numbers, got something else ({type(error).__name__})."
+        ) from error
+    if not isinstance(found, Algorithm):
+        raise WireError(f"Expected an algorithm, got {type(found).__name__}.")
+    return found
+
+
+def read_joined(content: bytes, key: Key) -> Spec:
+    """What a site runs after it has joined."""
+    blob = Blob.decode(content, Expected(("joined",), text=MOST_TEXT))
+    if blob.key != key:
+        raise WireError("Expected that the site has joined this run, it has joined another.")
+    spec: Spec = read(blob.text, {"spec": dict})["spec"]
+    return spec

@@ -1,0 +1,250 @@
+"""One run at one site: its worker, its seals, and a folder from which it goes on after a crash.
+
+What a request asks for is on the disk before the answer leaves. After some requests the state is saved and they go; a
+process that starts again loads the state and repeats the rest, which gives the same state and the same last answer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors.numpy
+
+from kinfolk.checks import InputError
+from kinfolk.engine.checkpoint import damage_noticed
+from kinfolk.engine.packing import Packer, Unpacker
+from kinfolk.engine.protocol import Algorithm, Arrays, Messages, Models, Request, SiteId, SiteSnapshot
+from kinfolk.engine.specs import types_in
+from kinfolk.engine.wire import Blob, Key, WireError
+from kinfolk.engine.worker import SiteWorker
+from kinfolk.federation.files import Journal, replace_file
+from kinfolk.federation.joining import Join
+from kinfolk.federation.keys import Sealer, SealError, SiteKey
+from kinfolk.federation.messages import Asked, Terms, refusal
+from kinfolk.federation.rows import SiteRows
+
+log = logging.getLogger(__name__)
+JOINED, STATE, REQUESTS = "join", "state.safetensors", "requests"
+LOGGED = 50  # requests that are repeated at most after a crash
+LOGGED_BYTES = 2**26
+MOST_MESSAGE = 2**31  # bytes
+
+
+class BadLetterError(InputError):
+    """The letter of another site cannot be used."""
+
+    def __init__(self, sentence: str, site: SiteId) -> None:
+        super().__init__(sentence)
+        self.site = site
+
+
+class _Last(NamedTuple):
+    """The last request, and what was answered."""
+
+    request: bytes
+    answer: bytes
+
+
+class SiteRun:
+    """One run at one site.
+
+    Parameters
+    ----------
+    join : Join
+        What the coordinator has told of the run.
+    algorithm : Algorithm
+        What is run, built here from names and numbers, or given by the owner of the site.
+    rows : SiteRows
+        The rows, with the features in the order of the federation.
+    key : SiteKey
+        Of this site.
+    name : str
+        Of this site.
+    folder : Path
+        Where the run is kept.
+    """
+
+    def __init__(
+        self, join: Join, algorithm: Algorithm[Any], rows: SiteRows, key: SiteKey, name: str, folder: Path
+    ) -> None:
+        self.join, self.algorithm, self.folder = join, algorithm, folder
+        sends = algorithm.sends(join.problem)
+        if sends is None:
+            raise InputError(
+                f"Expected an algorithm that declares what leaves a node, {type(algorithm).__name__} does not: give it "
+                "a method sends()."
+            )
+        site = join.filled(rows)
+        try:
+            algorithm.check_data(site)
+        except InputError as error:  # its text may hold values of rows: it stays here
+            log.exception("site %s cannot learn from its rows", name)
+            raise InputError(
+                f"Expected rows that {type(algorithm).__name__} can learn from, those of site {name!r} are others; its "
+                "own log has more."
+            ) from error
+        self.terms: Terms = join.terms(sends)
+        if max(self.terms.request.largest, self.terms.answer.largest) > MOST_MESSAGE:
+            raise InputError(
+                f"Expected messages of {MOST_MESSAGE:,} bytes at most, {type(algorithm).__name__} declares larger "
+                "ones: choose smaller models."
+            )
+        self.sealer = Sealer(key, name, join.key.run, join.key.lane, join.peers)
+        self.worker = SiteWorker(site, algorithm, join.homes, sends, undoable=True)
+        self.done = self.settled = 0  # numbers of the last request that was work, and of the last that counts or not
+        self.number = 0  # of the last request
+        self.heard: dict[SiteId, int] = {}  # numbers of the last letters that count
+        self._heard = dict(self.heard)
+        self._last: _Last | None = None
+        self._measured: Request | None = None
+        self._logged = 0  # requests since the state was saved
+        self.journal: Journal | None = None
+
+    # ------------------------------------------------------------------ on the disk
+
+    @classmethod
+    def folder_of(cls, root: Path, key: Key) -> Path:
+        """Where a run is kept."""
+        return root / "runs" / f"{key.run.hex()}-{key.lane}"
+
+    def keep(self, content: bytes) -> None:
+        """Make the folder of a new run; those of others go."""
+        for other in self.folder.parent.glob("*"):
+            shutil.rmtree(other)
+        self.folder.mkdir(parents=True)
+        replace_file(self.folder / JOINED, content)
+        self.journal = Journal(self.folder / REQUESTS)
+
+    def go_on(self) -> None:
+        """Where the process before has ended."""
+        path = self.folder / STATE
+        if path.exists():
+            with damage_noticed(path):
+                self._load(path.read_bytes())
+        self.journal = Journal(self.folder / REQUESTS)
+        for content in self.journal.found:
+            asked = self.terms.decode_request(content)
+            if asked.key.number > self.number:
+                self._last = _Last(content, self._answered(asked))
+        self._logged = len(self.journal.found)
+
+    def _save(self) -> None:
+        """Write the state between two rounds; the requests that led to it can go."""
+        assert self.journal is not None
+        packer, snapshot = Packer(), self.worker.save(copy=False)
+        header = {
+            "number": self.number, "done": self.done, "heard": [[site, number] for site, number in self.heard.items()],
+            "state": packer.pack(snapshot.state), "sent": packer.pack(dict(snapshot.sent)),
+        }  # fmt: skip
+        replace_file(
+            self.folder / STATE, safetensors.numpy.save(packer.arrays, metadata={"kinfolk": json.dumps(header)})
+        )
+        self.journal.clear()
+        self._logged = 0
+
+    def _load(self, content: bytes) -> None:
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["kinfolk"])
+        unpacker = Unpacker(safetensors.numpy.load(content), self.algorithm, types_in(self.algorithm))
+        state, sent = unpacker.unpack(header["state"]), unpacker.unpack(header["sent"])
+        self.worker.load(SiteSnapshot(state, sent))
+        self.number, self.done, self.settled = header["number"], header["done"], header["done"]
+        self.heard = {site: number for site, number in header["heard"]}
+        self._heard = dict(self.heard)
+
+    # ------------------------------------------------------------------ requests
+
+    def answer(self, content: bytes) -> bytes:
+        """Answer a request; one that comes again gets the same answer."""
+        if self._last is not None and content == self._last.request:
+            return self._last.answer
+        asked = self.terms.decode_request(content)
+        if asked.key.number <= self.number:
+            raise WireError(f"Expected a request after number {self.number}, got {asked.key.number}: it is too old.")
+        assert self.journal is not None
+        self._settle(asked)
+        if self.settled == self.done and (self._logged >= LOGGED or self.journal.size > LOGGED_BYTES):
+            self._save()
+        answer = self._answered(asked)
+        self.journal.append(content)
+        self._logged += 1
+        self._last = _Last(content, answer)
+        return answer
+
+    def _answered(self, asked: Asked) -> bytes:
+        """Do what is asked for; where that fails, the round has not happened here."""
+        self._settle(asked)
+        self.number = asked.key.number
+        try:
+            return self._worked(asked)
+        except BadLetterError as error:
+            why, blamed = str(error), error.site
+        except Exception as error:  # its text may hold values of rows: it stays here
+            log.exception("site %s cannot answer request %d", self.sealer.name, self.number)
+            why, blamed = f"it could not compute ({type(error).__name__}); its own log has more", -1
+        self.worker.settle(False)
+        self._heard = dict(self.heard)
+        return refusal(asked.key, why, blamed)
+
+    def _worked(self, asked: Asked) -> bytes:
+        number = asked.key.number
+        letters = {site: self._opened(site, letter, number) for site, letter in asked.request.inbox.items()}
+        request = replace(asked.request, inbox=letters)
+        answer = self.worker.answer(request)
+        assert isinstance(answer, Messages)  # ``finish`` is not asked for
+        if request.work == "measure":
+            self._measured = request
+        else:
+            self.done = number
+        if request.work in ("begin", "resume"):
+            self.settled = number
+        sealed = {site: self._sealed(site, number, rows) for site, rows in answer.neighbours.items()}
+        return self.terms.encode_answer(asked.key, answer, sealed)
+
+    def _settle(self, asked: Asked) -> None:
+        """Work up to ``kept`` counts; later work does not, unless its round is still going on."""
+        if self.settled < self.done != asked.open:
+            keep = self.done <= asked.kept
+            self.worker.settle(keep)
+            self.heard = dict(self._heard) if keep else self.heard
+            self._heard = dict(self.heard)
+            self.settled = self.done
+
+    # ------------------------------------------------------------------ letters
+
+    def _sealed(self, site: SiteId, number: int, rows: Arrays) -> bytes:
+        return self.sealer.seal(site, number, Blob("letter", arrays=rows).encode())
+
+    def _opened(self, site: SiteId, letter: Any, number: int) -> Arrays:
+        """What another site has sent: as declared, finite, and not older than what it sent before."""
+        sender = self.join.peers[site].name
+        try:
+            stamp, content = self.sealer.open(site, letter.tobytes())
+            arrays = Blob.decode(content, self.terms.letter(self.terms.received[site])).arrays
+        except (SealError, WireError) as error:
+            raise BadLetterError(str(error), site) from error
+        if not self.heard.get(site, 0) <= stamp < number:
+            raise BadLetterError(f"Expected a new letter of site {sender!r}, got an old one again.", site)
+        if set(arrays) != set(self.terms.sends.neighbours):
+            raise BadLetterError(f"Expected all that is declared from site {sender!r}, got less.", site)
+        self._heard[site] = stamp
+        return arrays
+
+    # ------------------------------------------------------------------ what comes out
+
+    @property
+    def models(self) -> Models:
+        """The models of the own nodes, as of the last measurement. They stay here."""
+        if self._measured is None:
+            raise InputError("Expected a run that was measured for its models, this one has not begun: wait.")
+        return self.worker.models(self._measured)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self.journal is not None:
+            self.journal.close()
