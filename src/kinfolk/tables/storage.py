@@ -26,7 +26,7 @@ import tomli_w
 from kinfolk.checks import InputError, printable
 from kinfolk.engine.saved_models import plain, read_arrays, write_arrays
 from kinfolk.network.graph import Graph
-from kinfolk.report.facts import GraphOrigin, Made, Note, Part, Role
+from kinfolk.report.facts import Changes, GraphOrigin, Made, Note, Part, Role
 from kinfolk.tables.columns import Columns
 from kinfolk.tables.encoding import Encoder
 from kinfolk.tables.entry import Entry
@@ -57,6 +57,8 @@ KEPT = (
 )  # of an entry
 TIME = "tested time"  # the column with the times of held-out rows
 INTERVALS = "intervals.safetensors"
+CHANGES = "changes.parquet"  # what the last update changed, by node
+CHANGED = ("parts", "error_new", "error_before", "seconds")  # ... and of all nodes
 LOSS = "loss "  # begins the columns with the losses of held-out rows
 
 
@@ -127,6 +129,8 @@ def _write(run: TableRun, folder: Path, repeat: dict[str, Any]) -> None:
     losses |= {} if run.errors.times is None else {TIME: run.errors.times}
     run.predictions.assign(**losses).to_parquet(folder / "predictions.parquet", index=False)
     run.nodes.reset_index().to_parquet(folder / "nodes.parquet", index=False)
+    if run.changes is not None:
+        run.changes.nodes.reset_index().to_parquet(folder / CHANGES, index=False)
     arrays = {"groups": run.path.groups, "signature": run.path.signature.astype(np.float32)}
     write_arrays(folder / "path.safetensors", arrays)
     _write_graph(run, folder / "graph.graphml")
@@ -147,6 +151,7 @@ def _metrics(run: TableRun) -> dict[str, Any]:
         "path": {"names": run.path.names, "coefficients": run.path.coefficients},
         "entries": {name: _kept(entry) for name, entry in run.entries.items()},
         "intervals": run.intervals is not None,
+        "changes": None if run.changes is None else {name: getattr(run.changes, name) for name in CHANGED},
     }
 
 
@@ -266,12 +271,14 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
     with _reading(folder, "predictions.parquet"):
         predictions = pandas.read_parquet(folder / "predictions.parquet")
         errors = _errors(predictions, names, target)
+    with _reading(folder, CHANGES):
+        changes = _read_changes(folder / CHANGES, metrics.get("changes"), names)
     run = TableRun(
         settings=settings, columns=columns, encoder=encoder, target=target, graph=graph, places=places,
         entries=entries, flow=flow, path=path, train_rows=train_rows,
         errors=errors, intervals=intervals,
         predictions=predictions.drop(columns=[f"{LOSS}{role}" for role in errors.rows] + [TIME], errors="ignore"),
-        remarks=remarks, origin=origin, made=made,
+        remarks=remarks, origin=origin, made=made, changes=changes,
     )  # fmt: skip
     with _reading(folder, "a part"):
         _ = run.leaderboard, run.nodes, run.edges, run.judgement, run.notes
@@ -317,6 +324,16 @@ def _read_intervals(file: Path, node_count: int) -> Intervals:
     if (arrays["scale"] < 0).any() or any((np.diff(arrays[name]) < 0).any() for name in ("quantiles", "unseen")):
         raise ValueError("widths that are none")
     return Intervals(**arrays)
+
+
+def _read_changes(file: Path, kept: Mapping[str, Any] | None, names: list[str]) -> Changes | None:
+    if kept is None:
+        return None
+    nodes = pandas.read_parquet(file).set_index("node")
+    found = Changes(nodes, **_tupled(dict(kept)))
+    if [str(name) for name in nodes.index] != names or not all(size > 0 for size in found.parts):
+        raise ValueError("changes of other nodes")
+    return found
 
 
 def _inside(name: str) -> str:
