@@ -2,10 +2,10 @@
 
     python benchmarks/updates.py [--counties]
 
-For each table a tenth of the nodes, and a tenth of the other rows, come later. *times*: how much longer a new fit takes.
-*rounds*: of the tailored models, updated and from the start. *apart*: the largest difference between predictions of the
-update and of a fit at the same choices that starts from nothing, in parts of the target's standard deviation. *error*:
-that of the blend on the same test rows, before, updated, and chosen and fitted again with all rows.
+For each table a tenth of the nodes, and a tenth of the other rows, come later. *times*: how much longer a new fit
+takes. *rounds*: of the tailored models, updated and from the start. *apart*: the largest difference between predictions
+of the update and of a fit at the same choices that starts from nothing, in parts of the target's standard deviation.
+*error*: that of the blend on the same test rows, before, updated, and chosen and fitted again with all rows.
 """
 
 from __future__ import annotations
@@ -79,9 +79,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--counties", action="store_true", help="The 3,107 counties, too: some minutes.")
     chosen = parser.parse_args()
-    print(
-        f"{'table':<24} {'new fit s':>9} {'update s':>9} {'times':>7} {'rounds':>11} {'apart':>8}  error: before updated again"
-    )
+    titles = f"{'table':<24} {'new fit s':>9} {'update s':>9} {'times':>7} {'rounds':>11} {'apart':>8}"
+    print(f"{titles}  error: before updated again")
     options = {"node": "shop", "target": "sales"}
     measure("100 shops, 2,000 rows", shops(100, 20), options)
     measure("  neighbours equal", shops(100, 20), {**options, "method": "gtvmin"})

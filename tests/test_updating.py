@@ -156,6 +156,40 @@ def test_no_such_note_where_the_rule_holds(after):
     assert not any("clearly worse" in note for note in calm.notes)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lam": 0.0},
+        {"method": "ifca"},
+        {"model": Ridge(alpha=2.0)},
+        {"members": ["pooled", "tailored", Ridge(alpha=2.0)]},
+        {"hold": "nodes", "test": 0.3},
+        {"task": "quantile", "quantile": 0.8, "members": ["pooled", "tailored"]},
+    ],
+    ids=str,
+)
+def test_other_settings_can_be_updated_too(options):
+    old, new = grown(8)
+    before = learn(old, **{**LEARN, **options})
+    found = before.update(new, progress=False)
+    assert np.isfinite(found.predict(new)).all()
+    assert set(found.entries) >= set(before.weights.index)
+    notes = any("no longer that of nodes never seen" in note for note in found.notes)
+    assert notes == ("hold" in options)
+    assert len(found.update(shops(2, seed=11), progress=False).changes.parts) == 3
+
+
+def test_new_rows_may_have_other_types_than_the_table():
+    """True and false with some missing, whole numbers that become fractions, dates as text: still the same columns."""
+    old, new = grown(12)
+    old = old.assign(open=np.arange(len(old)) % 3 == 0, size=np.arange(len(old)) % 7)
+    new = new.assign(open=None, size=0.5, day=new["day"].dt.strftime("%Y-%m-%d"))
+    before = learn(old, **{**LEARN, "features": ["price", "open", "size", "day"]})
+    again = before.update(new, progress=False).update(shops(2, seed=11).assign(open=True, size=1), progress=False)
+    assert again.columns == before.columns
+    assert np.isfinite(again.predict(new)).all()
+
+
 # ---------------------------------------------------------------------- graphs
 
 
@@ -314,6 +348,22 @@ def test_updates_follow_each_other_and_all_rows_can_be_fitted_again(files):
     assert again.made.rows == sum(run.changes.parts)
     assert again.made.fingerprint == run.made.fingerprint
     assert again.changes is None
+
+
+def test_edges_follow_too_whatever_their_columns_are_called(files):
+    ring = pandas.DataFrame([(f"shop {k}", f"shop {(k + 1) % 7}") for k in range(7)], columns=["from", "to"])
+    ring.to_csv(files / "ring.csv", index=False)
+    pandas.DataFrame({"a": ["shop 7"], "b": ["shop 1"]}).to_csv(files / "pairs.csv", index=False)
+    fitted = invoke("fit", files / "old.csv", *FIT, "--edges", files / "ring.csv", "--out", files / "ring")
+    assert fitted.exit_code == 0, fitted.output
+    first = invoke("update", files / "ring", files / "new.csv", "--edges", files / "pairs.csv")
+    assert first.exit_code == 0, first.output
+    second = invoke("update", files / "ring", files / "more.csv")
+    assert second.exit_code == 0, second.output
+    assert load(files / "ring").graph.edge_count == 8
+    again = invoke("fit", files / "ring" / "run.toml", "--out", files / "again")
+    assert again.exit_code == 0, again.output
+    assert load(files / "again").graph.edge_count == 8
 
 
 def test_an_update_that_is_stopped_leaves_the_run_as_it_was(files, monkeypatch):

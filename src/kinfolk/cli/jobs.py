@@ -19,7 +19,7 @@ from rich.table import Table
 
 from kinfolk.checks import InputError, comma_list, installed, printable
 from kinfolk.cli.printing import print_comparison, print_exact, print_run, shown
-from kinfolk.cli.sources import EDGES, TABLES, files_named, repeat_of
+from kinfolk.cli.sources import EDGES, TABLES, edges_of, files_named, repeat_of
 from kinfolk.datasets import TABLES as DATA
 from kinfolk.datasets import named_table
 from kinfolk.tables import Settings, load, read_table
@@ -87,7 +87,7 @@ def _prepared(tables: list[Path], edges: list[Path], given: dict[str, Any]) -> P
         members=tuple(map(_absolute, settings.members)),
     )  # fmt: skip
     settings.check()
-    return prepare(read_grown(tables), settings, edges=read_grown(edges) if edges else None)
+    return prepare(read_grown(tables), settings, edges=edges_of(edges))
 
 
 def _absolute(place: str) -> str:
@@ -205,8 +205,7 @@ def compare_methods(
 ) -> None:
     """Print several methods on the same rows."""
     tables, pairs, given = repeated(table, edges, {**given, "method": "auto"}, trusted)
-    rows, known = read_grown(tables), read_grown(pairs) if pairs else None
-    found = compare(rows, comma_list(methods), Settings.of(given), edges=known)
+    found = compare(read_grown(tables), comma_list(methods), Settings.of(given), edges=edges_of(pairs))
     if as_json:
         print(found.reset_index().to_json(orient="records"))
     else:

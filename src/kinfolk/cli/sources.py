@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas
+
 from kinfolk.checks import InputError
+from kinfolk.tables import read_table
+from kinfolk.tables.extending import joined_edges
 from kinfolk.tables.settings import read_toml
 
 TABLES, EDGES = ("table", "updates"), ("edges", "more_edges")  # in a run.toml: the first file, and later ones
@@ -39,6 +43,11 @@ def files_named(read: dict[str, Any], names: tuple[str, str], folder: Path) -> l
     ):
         raise InputError(f"Expected names of files as {names[0]!r} and {names[1]!r} in run.toml, got others.")
     return [folder / each for each in ([] if first is None else [first, *later])]
+
+
+def edges_of(files: list[Path]) -> pandas.DataFrame | None:
+    """The edges of some files; None if there are none."""
+    return joined_edges([read_table(each) for each in files]) if files else None
 
 
 def repeat_of(tables: list[Path], edges: list[Path]) -> dict[str, Any]:

@@ -11,9 +11,8 @@ from rich.console import Console
 
 from kinfolk.checks import InputError, comma_list, printable
 from kinfolk.cli.printing import print_changes, print_run, shown
-from kinfolk.cli.sources import learnt_from, repeat_of
+from kinfolk.cli.sources import edges_of, learnt_from, repeat_of
 from kinfolk.tables import load, read_table
-from kinfolk.tables.reading import read_grown
 from kinfolk.tables.storage import check_free, results_for_programs, save, unfinished
 
 
@@ -30,9 +29,8 @@ def update_run(
     code = [each for each in comma_list(trusted or "") if each.endswith(".py")]
     try:
         found = run.update(
-            read_table(new_rows), edges=None if edges is None else read_table(edges),
-            table=read_grown(files["table"]), table_edges=read_grown(files["edges"]) if files["edges"] else None,
-            trusted=code,
+            read_table(new_rows), edges=edges_of([] if edges is None else [edges]),
+            table=[read_table(each) for each in files["table"]], table_edges=edges_of(files["edges"]), trusted=code,
         )  # fmt: skip
         repeat = repeat_of([*files["table"], new_rows], [*files["edges"], *([] if edges is None else [edges])])
         save(found, place, force=True, repeat=repeat)

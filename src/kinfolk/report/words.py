@@ -81,6 +81,8 @@ NOTES = {
     "updates have no width of their own before a new fit.",
     "test before new rows": "The new rows are later than the test rows, and were learnt from: the error on the test "
     "rows is no longer one of the future. That of the models before on the new rows is.",
+    "tested nodes learnt": "{count} tested nodes have training rows now: their error is no longer that of nodes never "
+    "seen.",
     "drift": "The models before predicted the new rows clearly worse than the test rows: their choices may no longer "
     "suit. Fit again with all rows.",
     "no control": "There is no control: no other graph has the same degrees, or too few to draw one.",

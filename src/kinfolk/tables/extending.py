@@ -38,33 +38,52 @@ MOSTLY = 0.5  # new rows that are in the old table, too: then it is the old tabl
 class Given:
     """What a run was learnt from, as the user gave it; a folder keeps none of it."""
 
-    table: pandas.DataFrame
+    parts: tuple[pandas.DataFrame, ...]  # the table, then the rows of each update; the columns are those of the table
     edges: pandas.DataFrame | None = None
     model: Any = None  # if it is an object
     members: Sequence[Any] = ()  # those that are objects
 
+    @property
+    def table(self) -> pandas.DataFrame:
+        """All rows."""
+        return pandas.concat(self.parts) if len(self.parts) > 1 else self.parts[0]
+
+    @classmethod
+    def of(cls, table: pandas.DataFrame | Sequence[pandas.DataFrame], *rest: Any) -> Given:
+        """From one table, or from a table and the rows that were added to it."""
+        first, *later = [table] if isinstance(table, pandas.DataFrame) else table
+        first = first.rename(columns=str)
+        return cls((first, *(each.rename(columns=str).reindex(columns=first.columns) for each in later)), *rest)
+
 
 def prepared_before(run: TableRun, given: Given) -> Prepared:
     """The rows of a run as it saw them, or a sentence if these are not the rows that it was learnt from."""
-    table = given.table.rename(columns=str)
+    table = given.table
     if fingerprint(table) != run.made.fingerprint:
         raise InputError(
             f"Expected the table that the run was learnt from ({run.made.rows:,} rows, fingerprint "
             f"{run.made.fingerprint}), got {len(table):,} rows with fingerprint {fingerprint(table)}: has it changed "
             "since? Then fit again."
         )
-    ends = np.cumsum([0, *(run.changes.parts if run.changes is not None else [len(table)])])
-    parts = [table.iloc[low:high] for low, high in pairwise(ends)]
-    first = prepare(
-        parts[0], run.settings, edges=_among(given.edges, parts[0][run.columns.node]), model=given.model,
-        members=given.members,
-    )  # fmt: skip
-    found = first.without_trend() if any(note.kind == "no trend" for note in run.remarks) else first
-    for k, part in enumerate(parts[1:], 2):
-        there = table.iloc[: ends[k]][run.columns.node]
+    node = run.columns.node
+    first, *later = _parts(run, given)
+    edges = _among(given.edges, first[node])
+    found = prepare(first, run.settings, edges=edges, model=given.model, members=given.members)
+    if any(note.kind == "no trend" for note in run.remarks):
+        found = found.without_trend()
+    for part in later:
+        there = pandas.concat([found.table[node], part[node]])
         found = extended(found, part, _among(given.edges, there))
     _check_same(run, found)
     return found
+
+
+def _parts(run: TableRun, given: Given) -> Sequence[pandas.DataFrame]:
+    """The rows of the first fit and of each update: as they came, or cut from one table."""
+    sizes = [len(given.table)] if run.changes is None else run.changes.parts
+    if [len(part) for part in given.parts] == list(sizes):
+        return given.parts
+    return [given.table.iloc[low:high] for low, high in pairwise(np.cumsum([0, *sizes]))]
 
 
 def extended(before: Prepared, new: pandas.DataFrame, edges: pandas.DataFrame | None) -> Prepared:
@@ -100,7 +119,7 @@ def extended(before: Prepared, new: pandas.DataFrame, edges: pandas.DataFrame | 
     )
 
 
-def aligned(new: pandas.DataFrame, run: TableRun, table: pandas.DataFrame) -> pandas.DataFrame:
+def aligned(new: pandas.DataFrame, run: TableRun, given: Given) -> pandas.DataFrame:
     """New rows with the columns of the table, or a sentence."""
     if not isinstance(new, pandas.DataFrame):
         raise InputError(f"Expected a data frame of new rows, got {type(new).__name__}: use kinfolk.read_table.")
@@ -122,8 +141,8 @@ def aligned(new: pandas.DataFrame, run: TableRun, table: pandas.DataFrame) -> pa
         raise InputError(
             f"Expected rows to learn from, column {columns.mark!r} marks some as test rows: leave them out."
         )
-    found = new.reindex(columns=[str(name) for name in table.columns])
-    _check_new(found, table.rename(columns=str))
+    found = new.reindex(columns=given.parts[0].columns)
+    _check_new(found, given.table)
     return found
 
 
@@ -139,8 +158,13 @@ def _check_new(new: pandas.DataFrame, table: pandas.DataFrame) -> None:
 
 
 def _hashes(table: pandas.DataFrame) -> Any:
-    texts = table.apply(as_texts)
-    return pandas.util.hash_pandas_object(texts, index=False).to_numpy()
+    """A number for every row that is the same for rows with the same values."""
+    return pandas.util.hash_pandas_object(table.apply(_comparable), index=False).to_numpy()
+
+
+def _comparable(column: pandas.Series) -> pandas.Series:
+    numeric = pandas.api.types.is_numeric_dtype(column) and not pandas.api.types.is_bool_dtype(column)
+    return column.astype(np.float64) if numeric else as_texts(column)
 
 
 def _with_target(column: pandas.Series, target: Target) -> Bools:
@@ -195,6 +219,18 @@ def _stacked(first: Rows, second: Rows) -> Rows:
 
 def _with_nan(values: Floats, count: int) -> Floats:
     return np.concatenate([values, np.full(count, np.nan)])
+
+
+def joined_edges(parts: Sequence[pandas.DataFrame]) -> pandas.DataFrame:
+    """Edges that came in several tables, by position: columns may have other names."""
+    first, *later = parts
+    for each in later:
+        if each.shape[1] != first.shape[1]:
+            raise InputError(
+                f"Expected edges with {first.shape[1]} columns, as before, got {each.shape[1]}: with weights or "
+                "without, but all alike."
+            )
+    return pandas.concat([first, *(each.set_axis(first.columns, axis=1) for each in later)], ignore_index=True)
 
 
 def _among(edges: pandas.DataFrame | None, nodes: pandas.Series) -> pandas.DataFrame | None:

@@ -83,7 +83,7 @@ def learn(
     prepared = prepare_given(table, given, edges=edges)
     run = learn_prepared(prepared, progress=progress, journal=journal)
     own = [each for each in members if not isinstance(each, str)]
-    run.given = Given(table, edges_table(edges), None if isinstance(model, str) else model, own)
+    run.given = Given.of(table, edges_table(edges), None if isinstance(model, str) else model, own)
     return run
 
 

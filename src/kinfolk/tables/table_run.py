@@ -28,6 +28,7 @@ from kinfolk.typing import Floats, Ints
 if TYPE_CHECKING:
     from kinfolk.report.plots import Plots
     from kinfolk.tables.extending import Given
+    from kinfolk.tables.updating import Tables
 
 
 @dataclass(eq=False)
@@ -186,7 +187,7 @@ class TableRun(FittedBlend):
     # ------------------------------------------------------------------ going on
 
     def update(
-        self, new_rows: pandas.DataFrame, *, edges: Any = None, table: pandas.DataFrame | None = None,
+        self, new_rows: pandas.DataFrame, *, edges: Any = None, table: Tables | None = None,
         table_edges: Any = None, trusted: Sequence[str] = (), progress: bool = True,
     ) -> TableRun:  # fmt: skip
         """The run with new rows and new nodes: the same choices, fitted to the old training rows and the new ones.
@@ -200,8 +201,9 @@ class TableRun(FittedBlend):
             Rows with a node, a target and the features, none of which is in the table of the run.
         edges : pandas.DataFrame or sequence of pairs, optional
             More pairs of nodes, where the graph came from edges.
-        table : pandas.DataFrame, optional
-            The table that this run was learnt from; needed for a run that was loaded. It must be unchanged.
+        table : pandas.DataFrame or sequence of pandas.DataFrame, optional
+            The table that this run was learnt from, or that table and the rows of its updates; needed for a run that
+            was loaded. It must be unchanged.
         table_edges : pandas.DataFrame or sequence of pairs, optional
             Its edges, if it had some.
         trusted : sequence of str

@@ -17,7 +17,7 @@ from kinfolk.progress import progress_bar
 from kinfolk.report.facts import Changes, Note, Role
 from kinfolk.tables.choosing import worthwhile_threads
 from kinfolk.tables.comparison import compared
-from kinfolk.tables.extending import Given, aligned, extended, prepared_before
+from kinfolk.tables.extending import Given, aligned, extended, joined_edges, prepared_before
 from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.keeping import KeptChoice
 from kinfolk.tables.learning import run_of
@@ -27,33 +27,33 @@ from kinfolk.tables.reading import fingerprint
 from kinfolk.tables.table_run import TableRun
 from kinfolk.typing import Floats
 
+Tables = pandas.DataFrame | Sequence[pandas.DataFrame]  # one table, or a table and the rows of its updates
 CLEARLY = 3.0  # standard errors by which new rows are predicted worse than test rows
 WORSE = 1.2  # ... and times the loss
 KEPT_NOTES = ("member left out", "no trend")  # of the first fit, that are so still
 
 
 def updated(
-    run: TableRun, new_rows: pandas.DataFrame, *, edges: Any = None, table: pandas.DataFrame | None = None,
+    run: TableRun, new_rows: pandas.DataFrame, *, edges: Any = None, table: Tables | None = None,
     table_edges: Any = None, trusted: Sequence[str] = (), progress: bool = True,
 ) -> TableRun:  # fmt: skip
     """See ``TableRun.update``."""
     began = time.perf_counter()
     given = _given(run, table, table_edges, trusted)
     before = prepared_before(run, given)
-    new = aligned(new_rows, run, given.table)
-    grown = dataclasses.replace(
-        given, table=pandas.concat([given.table.rename(columns=str), new]), edges=_all_edges(given, edges)
-    )
+    new = aligned(new_rows, run, given)
+    grown = dataclasses.replace(given, parts=(*given.parts, new), edges=_all_edges(given, edges))
+    table = grown.table
     after = extended(before, new, grown.edges)
     after = dataclasses.replace(
-        after, fingerprint=fingerprint(grown.table), row_count=len(grown.table),
+        after, fingerprint=fingerprint(table), row_count=len(table),
         settings=dataclasses.replace(run.settings, rivals=False),
     )  # fmt: skip
     with progress_bar("updating", 0, enabled=progress) as bar, worthwhile_threads(after):
         choice = KeptChoice.of(run, after, bar)
         found = run_of(choice, compared(choice), began)
     found.settings, found.given = run.settings, grown
-    parts = (*(run.changes.parts if run.changes is not None else [len(given.table)]), len(new))
+    parts = (*(run.changes.parts if run.changes is not None else [run.made.rows]), len(new))
     found.changes, loss = _changes(run, found, before, after, grown.edges, parts)
     found.changes = dataclasses.replace(found.changes, seconds=round(time.perf_counter() - began, 2))
     found.remarks = _remarks(run, found, after, loss)
@@ -63,7 +63,7 @@ def updated(
 # ---------------------------------------------------------------------- what is there
 
 
-def _given(run: TableRun, table: pandas.DataFrame | None, edges: Any, trusted: Sequence[str]) -> Given:
+def _given(run: TableRun, table: Tables | None, edges: Any, trusted: Sequence[str]) -> Given:
     """The table that the run was learnt from: kept since, or given now."""
     if table is None and run.given is not None:
         return run.given
@@ -85,7 +85,7 @@ def _given(run: TableRun, table: pandas.DataFrame | None, edges: Any, trusted: S
                 f"and if you trust it, add --trust {printable(shlex.quote(str(source)))} (in Python: "
                 f"trusted=[{str(source)!r}])."
             )
-    return Given(table, edges_table(edges))
+    return Given.of(table, edges_table(edges))
 
 
 def _all_edges(given: Given, more: Any) -> pandas.DataFrame | None:
@@ -95,12 +95,7 @@ def _all_edges(given: Given, more: Any) -> pandas.DataFrame | None:
         return given.edges
     if given.edges is None:
         raise InputError("Expected no edges: the graph of this run came from elsewhere, so fit again to use edges.")
-    if found.shape[1] != given.edges.shape[1]:
-        raise InputError(
-            f"Expected edges with {given.edges.shape[1]} columns, as before, got {found.shape[1]}: with weights or "
-            "without, but all alike."
-        )
-    return pandas.concat([given.edges, found.set_axis(given.edges.columns, axis=1)], ignore_index=True)
+    return joined_edges([given.edges, found])
 
 
 # ---------------------------------------------------------------------- what changed
@@ -158,6 +153,9 @@ def _remarks(run: TableRun, found: TableRun, after: Prepared, loss: Floats) -> l
         news.append(Note("intervals of new nodes", {"count": int((~found.intervals.seen).sum())}))
     if found.errors.times is not None:
         news.append(Note("test before new rows"))
+    learnt = set(after.rows.owner[-len(loss) :]) & set(found.errors.owner)
+    if learnt and after.folding.kind == "nodes":
+        news.append(Note("tested nodes learnt", {"count": len(learnt)}))
     if _drifted(run.errors.rows[Role.FINAL], loss):
         news.append(Note("drift"))
     dropped = ("no control",)
