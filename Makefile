@@ -26,6 +26,7 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/gtvmin.py
 	$(BIN)/python benchmarks/instances.py
 	$(BIN)/python benchmarks/calibration.py
+	$(BIN)/python benchmarks/updates.py
 	$(BIN)/python benchmarks/fedrelax.py
 	$(BIN)/python benchmarks/local_work.py
 	$(BIN)/python benchmarks/bigfl.py

@@ -17,13 +17,16 @@ from rich.table import Table
 
 from kinfolk.checks import InputError, comma_list, installed, printable
 from kinfolk.cli.printing import print_comparison, print_exact, print_run, shown
-from kinfolk.datasets import TABLES, named_table
+from kinfolk.cli.sources import EDGES, TABLES, edges_of, files_named, repeat_of
+from kinfolk.datasets import TABLES as DATA
+from kinfolk.datasets import named_table
 from kinfolk.tables import Settings, TableRun, load, read_table
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.learning import compare, learn_prepared
 from kinfolk.tables.loading import load_results
 from kinfolk.tables.own_code import code_file, code_files
 from kinfolk.tables.prepared import Prepared, prepare
+from kinfolk.tables.reading import read_grown
 from kinfolk.tables.settings import read_toml
 from kinfolk.tables.storage import PAGE, renew_page, results_for_programs, save_in
 from kinfolk.tables.workplace import REPLACED, Workplace, check_free
@@ -40,13 +43,12 @@ def fit_table(
     trusted: str | None = None,
 ) -> None:
     """Learn from a table, or repeat a run; write its folder, and print what came out."""
-    table, edges, given = repeated(table, edges, given, trusted)
-    folder = out or Path(f"{table.name.split('.')[0]}-run")
+    tables, pairs, given = repeated(table, edges, given, trusted)
+    folder = out or Path(f"{tables[0].name.split('.')[0]}-run")
     whole = check_free(folder, force)
-    prepared = _prepared(table, edges, given)
-    repeat = {"table": str(table.resolve()), **({} if edges is None else {"edges": str(edges.resolve())})}
+    prepared = _prepared(tables, pairs, given)
     with Workplace.opened(whole) as work:
-        run = _fit(prepared, repeat, work, force, Console(stderr=as_json))
+        run = _fit(prepared, repeat_of(tables, pairs), work, force, Console(stderr=as_json))
     if as_json:
         print(json.dumps({**results_for_programs(run), "folder": str(folder)}))
         return
@@ -60,22 +62,21 @@ def fit_table(
 
 def repeated(
     table: Path, edges: Path | None, given: dict[str, Any], trusted: str | None
-) -> tuple[Path, Path | None, dict[str, Any]]:
-    """Where the table is a TOML file, its content, unless an option overrides it."""
+) -> tuple[list[Path], list[Path], dict[str, Any]]:
+    """The files of rows and of edges, and settings: of a TOML file its content, unless an option overrides it."""
     if table.suffix != ".toml":
         for option in ("node", "target"):
             if option not in given:
                 raise typer.BadParameter("a table needs it; only a run.toml does without.", param_hint=f"--{option}")
-        return table, edges, given
+        return [table], [] if edges is None else [edges], given
     read = read_toml(table)
     if not isinstance(read.get("table"), str) or not isinstance(read.get("settings"), dict):
         raise InputError(f"Expected 'table' and [settings] in {table.name!r}, got {', '.join(read) or 'nothing'}.")
     if not isinstance(read.get("edges", ""), str):
         raise InputError(f"Expected the name of a file as 'edges' in {table.name!r}, got {read['edges']!r}.")
     _check_code({**read["settings"], **given}, given, trusted, table.name)
-    places = [table.parent / read[name] if name in read else None for name in ("table", "edges")]
-    assert places[0] is not None
-    return places[0], edges or places[1], {**read["settings"], **given}
+    tables, pairs = (files_named(read, names, table.parent) for names in (TABLES, EDGES))
+    return tables, pairs if edges is None else [edges], {**read["settings"], **given}
 
 
 def _check_code(settings: dict[str, Any], given: dict[str, Any], trusted: str | None, where: str) -> None:
@@ -90,18 +91,14 @@ def _check_code(settings: dict[str, Any], given: dict[str, Any], trusted: str | 
             )
 
 
-def _prepared(table: Path, edges: Path | None, given: dict[str, Any]) -> Prepared:
+def _prepared(tables: list[Path], edges: list[Path], given: dict[str, Any]) -> Prepared:
     settings = Settings.of(given)
     settings = dataclasses.replace(
         settings, model=_absolute(settings.model), method=_absolute(settings.method),
         members=tuple(map(_absolute, settings.members)),
     )  # fmt: skip
     settings.check()
-    return prepare(read_table(table), settings, edges=_read_edges(edges))
-
-
-def _read_edges(edges: Path | None) -> pandas.DataFrame | None:
-    return None if edges is None else read_table(edges)
+    return prepare(read_grown(tables), settings, edges=edges_of(edges))
 
 
 def _absolute(place: str) -> str:
@@ -150,7 +147,7 @@ def predict_table(
     """Print predictions as CSV, or write them to a file."""
     run, rows = load(folder, trusted=comma_list(trusted or "")), read_table(table)
     options: dict[str, Any] = {"unknown": unknown, "role": role}
-    options["edges"] = _read_edges(edges)
+    options["edges"] = None if edges is None else read_table(edges)
     predicted = run.predict(rows, interval=interval, **options)
     named = {run.columns.target: f"predicted {run.columns.target}"}
     written = rows[[run.columns.node]].join(pandas.DataFrame(predicted).rename(columns=named))
@@ -216,8 +213,8 @@ def compare_methods(
     table: Path, edges: Path | None, given: dict[str, Any], methods: str, as_json: bool, trusted: str | None
 ) -> None:
     """Print several methods on the same rows."""
-    table, edges, given = repeated(table, edges, {**given, "method": "auto"}, trusted)
-    found = compare(read_table(table), comma_list(methods), Settings.of(given), edges=_read_edges(edges))
+    tables, pairs, given = repeated(table, edges, {**given, "method": "auto"}, trusted)
+    found = compare(read_grown(tables), comma_list(methods), Settings.of(given), edges=edges_of(pairs))
     if as_json:
         print(found.reset_index().to_json(orient="records"))
     else:
@@ -227,7 +224,7 @@ def compare_methods(
 def list_data() -> None:
     """Print the data sets that are known."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for name, loader in TABLES.items():
+    for name, loader in DATA.items():
         table.add_row(name, (loader.__doc__ or "").strip())
     Console().print(table)
     print("\nkinfolk data NAME writes the table, and prints the command that fits it.")

@@ -64,6 +64,25 @@ def predict(
 
 @app.command()
 @one_sentence
+def update(
+    folder: Folder,
+    new_rows: Annotated[Path, typer.Argument(help="A table with rows that are new, targets included.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the updated run. [default: it replaces the run]")] = None,
+    edges: Annotated[Path | None, typer.Option(help="More pairs of nodes, where the graph came from edges.")] = None,
+    table: Annotated[Path | None, typer.Option(help="The table of the run. [default: as run.toml has it]")] = None,
+    table_edges: Annotated[Path | None, typer.Option(help="Its edges. [default: as run.toml has it]")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a run that is at --out.")] = False,
+    json: Json = False,
+    trust: Trust = None,
+) -> None:
+    """Let new rows and new nodes join a run: its choices stay, its models are fitted again."""
+    from kinfolk.cli.updates import update_run
+
+    update_run(folder, new_rows, out, edges, table, table_edges, force, json, trust)
+
+
+@app.command()
+@one_sentence
 def serve(
     folder: Folder,
     host: Annotated[str, typer.Option(help="Address to listen on; the default can be reached from here alone.")] = (

@@ -14,6 +14,8 @@ from kinfolk.checks import printable
 from kinfolk.report import words
 from kinfolk.tables import TableRun
 
+MOST_CHANGED = 5  # nodes
+
 
 def shown(text: Any, style: str = "") -> Text:
     """Text as it is, for rich: no markup, no emoji codes, and escapes for what does not print."""
@@ -34,6 +36,22 @@ def print_run(run: TableRun, console: Console) -> None:
     certificate = [f"Certificate: {run.account.certificate}"] if run.account.certificate else []
     for note in [*run.notes, *certificate]:
         console.print(shown(f"· {note}"))
+
+
+def print_changes(run: TableRun, console: Console) -> None:
+    """What an update did, and for whom it changed most."""
+    facts = run.facts
+    console.print(shown(words.changes(facts)))
+    table = Table(title="Predictions changed most", title_justify="left")
+    table.add_column(printable(run.columns.node), ratio=1)
+    for column in ("rows before", "new rows", "error on new", "change"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, row in words.most_changed(facts, MOST_CHANGED).iterrows():
+        before = "new" if pandas.isna(row["rows_before"]) else f"{row['rows_before']:,.0f}"
+        numbers = [words.number(row["error_new"]), words.number(row["change"])]
+        table.add_row(shown(name), before, f"{row['rows_new']:,.0f}", *numbers)
+    console.print(table)
+    console.print()
 
 
 def _leaderboard(run: TableRun) -> Table:

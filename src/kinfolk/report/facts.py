@@ -115,6 +115,27 @@ class LamPath:
 
 
 @dataclass(frozen=True, eq=False)
+class Changes:
+    """What the last update of a run changed. Errors are in the units of the leaderboard."""
+
+    nodes: pandas.DataFrame  # by node: rows_before, rows_new, error_new, error_before, change; see ``updating.py``
+    parts: tuple[int, ...]  # rows of the table that was first fitted, and of every update
+    error_new: float  # of the models before, on the new rows: they had seen none of them
+    error_before: float  # of the models before, on the test rows
+    seconds: float  # that the update took
+
+    @property
+    def new_rows(self) -> int:
+        """Rows that were learnt from in addition."""
+        return int(self.nodes["rows_new"].sum())
+
+    @property
+    def new_nodes(self) -> list[str]:
+        """Nodes that the models before did not know."""
+        return [str(name) for name in self.nodes.index[self.nodes["rows_before"].isna()]]
+
+
+@dataclass(frozen=True, eq=False)
 class RunFacts:
     """All that the page reads of a run on a table."""
 
@@ -137,6 +158,7 @@ class RunFacts:
     history: pandas.DataFrame  # the run of the tailored models, by round
     notes: list[str]  # what a user should know
     made: Made  # how the run was made
+    changes: Changes | None  # what the last update changed; None for a run that was not updated
 
 
 def on_globe(coords: tuple[str, ...]) -> bool:

@@ -77,6 +77,16 @@ NOTES = {
     "alone is impossible": "Alone is impossible: no tested node has training rows.",
     "nodes without training rows": "{count} tested nodes have no training rows: alone they get the model of all.",
     "graph not used": "This method does not use the graph; it is only shown.",
+    "updated": "Updates since the first fit: {count}. Its choices were kept (scales of features, λ, members, weights, "
+    "test rows, widths of intervals); there is no control and no path along λ. A new fit would choose again.",
+    "intervals of new nodes": "Intervals are as wide as for nodes never seen at {count} nodes: those that came with "
+    "updates have no width of their own before a new fit.",
+    "test before new rows": "The new rows are later than the test rows, and were learnt from: the error on the test "
+    "rows is no longer one of the future. That of the models before on the new rows is.",
+    "tested nodes learnt": "{count} tested nodes have training rows now: their error is no longer that of nodes never "
+    "seen.",
+    "drift": "The models before predicted the new rows clearly worse than the test rows: their choices may no longer "
+    "suit. Fit again with all rows.",
     "no control": "There is no control: no other graph has the same degrees, or too few to draw one.",
 }
 
@@ -213,6 +223,30 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return " and ".join(map(repr, value)) if len(value) == 2 else listing(value)
     return f"{value:,}" if isinstance(value, int) else listing([value])
+
+
+# ---------------------------------------------------------------------- updates
+
+
+def changes(run: RunFacts) -> str:
+    """What the last update did, in two sentences."""
+    assert run.changes is not None
+    changed = run.changes
+    arrived = changed.nodes["rows_new"] > 0
+    new = len(changed.new_nodes)
+    who = f"{arrived.sum():,} {'node' if arrived.sum() == 1 else 'nodes'}" + (f", {new:,} of them new" if new else "")
+    after = number(run.leaderboard["error"][Role.FINAL], 4)
+    return (
+        f"{changed.new_rows:,} new {'row' if changed.new_rows == 1 else 'rows'} of {who}. The models before had not "
+        f"seen them, and predicted them with the error {number(changed.error_new, 4)}; on the test rows theirs was "
+        f"{number(changed.error_before, 4)}, and with the new rows it is {after}."
+    )
+
+
+def most_changed(run: RunFacts, most: int) -> pandas.DataFrame:
+    """The nodes whose predictions changed most."""
+    assert run.changes is not None
+    return run.changes.nodes.sort_values("change", ascending=False, kind="stable").head(most)
 
 
 # ---------------------------------------------------------------------- the judgement

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from kinfolk.engine.fit import Tolerance, fit
 from kinfolk.engine.run import Run
+from kinfolk.network.network import Network
 from kinfolk.progress import Bar
 from kinfolk.report.facts import Part
 from kinfolk.tables.blend import blend_weights, blended
@@ -129,18 +131,27 @@ class Choice:
         )  # fmt: skip
 
     def _final(self, validation: Validation) -> Fitted:
+        member = validation.member
+        if member.name == "tailored" and isinstance(member, Together):
+            return self.tailored_fit
+        fitted: Fitted = next(iter(member.fits(self.study.whole, [validation.value])))
+        return fitted
+
+    @cached_property
+    def tailored_fit(self) -> RunFit:
         """Tailored models are fitted as exactly as can be, from the start: history and cost are those of one run."""
-        member, whole = validation.member, self.study.whole
-        if member.name != "tailored" or not isinstance(member, Together):
-            fitted: Fitted = next(iter(member.fits(whole, [validation.value])))
-            return fitted
-        if not member.candidate.converges:
+        validation, whole, candidate = self.validations["tailored"], self.study.whole, self.tailored
+        if not candidate.converges:
             return RunFit((self.path_runs[validation.best],), whole.target)
-        algorithm = member.candidate.algorithm(validation.value[0])
-        networks = outputs(whole, member.wide, member.candidate.linear)
-        stop = Tolerance(FINE)
-        runs = [fit(network, algorithm, rounds=MOST_ROUNDS, stop=stop, progress=False) for network in networks]
+        algorithm = candidate.algorithm(validation.value[0])
+        options: dict[str, Any] = {"rounds": MOST_ROUNDS, "stop": Tolerance(FINE), "progress": False}
+        networks = enumerate(outputs(whole, False, candidate.linear))
+        runs = [fit(each, algorithm, start=self.start(each, algorithm, k), **options) for k, each in networks]
         return RunFit(tuple(runs), whole.target)
+
+    def start(self, network: Network, algorithm: Any, output: int) -> Run | None:
+        """A run that the tailored models of an output start from; none here."""
+        return None
 
     @cached_property
     def intervals(self) -> Intervals | None:
@@ -164,8 +175,8 @@ def choose(prepared: Prepared, journal: Journal, bar: Bar) -> Choice:
     study = study.with_base(first)
     validations = {"pooled": first}
     by_itself = study.validate(alone)
-    tailored = _tailored(study, first, by_itself)
-    wanted, missing = _wanted(prepared, study.whole, tailored)
+    tailored = tailored_candidate(study, first, by_itself)
+    wanted, missing = wanted_members(prepared, study.whole, tailored)
     for member in wanted:
         validations[member.name] = study.validate(member)
         if isinstance(member, NodeIntercepts):  # the ridge term that suits its slopes suits random slopes
@@ -184,7 +195,7 @@ def _with_useful_trend(prepared: Prepared, journal: Journal, bar: Bar) -> Prepar
     return bare if dropped.error < kept.error else prepared
 
 
-def _tailored(study: Study, pooled: Validation, alone: Validation) -> Candidate:
+def tailored_candidate(study: Study, pooled: Validation, alone: Validation) -> Candidate:
     """The method that is asked for, with the ridge terms that suit the baselines, and λ to choose from."""
     prepared, settings = study.prepared, study.prepared.settings
     network = outputs(study.whole, False, prepared.family.linear)[0]
@@ -193,7 +204,7 @@ def _tailored(study: Study, pooled: Validation, alone: Validation) -> Candidate:
     return candidate if settings.lam == "auto" else dataclasses.replace(candidate, values=(float(settings.lam),))
 
 
-def _wanted(prepared: Prepared, whole: Sample, tailored: Candidate) -> tuple[list[Member], dict[str, str]]:
+def wanted_members(prepared: Prepared, whole: Sample, tailored: Candidate) -> tuple[list[Member], dict[str, str]]:
     """The members besides one model for all, and why others are left out."""
     named = prepared.settings.members or prepared.family.members
     known: dict[str, Member] = {

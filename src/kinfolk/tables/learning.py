@@ -15,16 +15,17 @@ from kinfolk.checks import InputError
 from kinfolk.engine.run import Run
 from kinfolk.progress import progress_bar
 from kinfolk.report.facts import Made, Note, Role
-from kinfolk.tables.choosing import choose, worthwhile_threads
+from kinfolk.tables.choosing import Choice, choose, worthwhile_threads
 from kinfolk.tables.comparison import Comparison, compared
 from kinfolk.tables.entry import Entry
+from kinfolk.tables.extending import Given
 from kinfolk.tables.fitted_blend import blend_of
 from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.judging import gain_over_better
 from kinfolk.tables.members.together import NO_PLACES, RunFit
 from kinfolk.tables.path import edge_flows, lam_path
-from kinfolk.tables.prepared import Prepared, prepare, prepare_given
+from kinfolk.tables.prepared import Prepared, edges_table, prepare, prepare_given
 from kinfolk.tables.results import held_out_predictions
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.table_run import TableRun
@@ -80,7 +81,10 @@ def learn(
     """
     given = {"node": node, "target": target, "model": model, "members": members, **settings}
     prepared = prepare_given(table, given, edges=edges)
-    return learn_prepared(prepared, progress=progress, journal=journal)
+    run = learn_prepared(prepared, progress=progress, journal=journal)
+    own = [each for each in members if not isinstance(each, str)]
+    run.given = Given.of(table, edges_table(edges), None if isinstance(model, str) else model, own)
+    return run
 
 
 def learn_prepared(prepared: Prepared, *, progress: bool = True, journal: Journal | None = None) -> TableRun:
@@ -88,19 +92,23 @@ def learn_prepared(prepared: Prepared, *, progress: bool = True, journal: Journa
     began = time.perf_counter()
     with progress_bar("learning", 0, enabled=progress) as bar, worthwhile_threads(prepared):
         choice = choose(prepared, journal or Journal(), bar)
-        found = compared(choice)
-        path_runs = choice.path_runs
+        return run_of(choice, compared(choice), began)
+
+
+def run_of(choice: Choice, found: Comparison, began: float) -> TableRun:
+    """The run that choices and a comparison make; ``began``: when the work did."""
     prepared, blend = choice.prepared, blend_of(choice, found.entries)
     target, tailored = prepared.target, found.entries[Role.TAILORED]
     run = _first_run(tailored)
     losses = {name: target.loss(each, prepared.test.y) for name, each in found.test.items()}
+    path = lam_path(target, blend.graph, tailored, choice.path_runs)
     seconds = round(time.perf_counter() - began, 2)
     versions = __version__, platform.python_version(), np.__version__
     return TableRun(
         **{field.name: getattr(blend, field.name) for field in dataclasses.fields(blend)},
         origin=prepared.source.origin,
         flow=edge_flows(blend.graph, run, target),
-        path=lam_path(target, blend.graph, tailored, path_runs),
+        path=path,
         train_rows=run.network.data.sizes,
         errors=HeldOutErrors(losses, prepared.test.owner, target, prepared.test_times),
         predictions=held_out_predictions(prepared, found.test),

@@ -20,7 +20,7 @@ import pandas
 from kinfolk.checks import InputError, printable
 from kinfolk.engine.saved_models import read_arrays
 from kinfolk.network.graph import Graph
-from kinfolk.report.facts import GraphOrigin, Made, Note, Part, Role
+from kinfolk.report.facts import Changes, GraphOrigin, Made, Note, Part, Role
 from kinfolk.tables.columns import Columns
 from kinfolk.tables.encoding import Encoder
 from kinfolk.tables.entry import Entry
@@ -32,7 +32,7 @@ from kinfolk.tables.members.together import RunFit
 from kinfolk.tables.own_code import code_files, trusted_types
 from kinfolk.tables.path import path_of
 from kinfolk.tables.settings import Settings, read_toml
-from kinfolk.tables.storage import FORMAT, INTERVALS, LOSS, PAGE, TIME, for_xml
+from kinfolk.tables.storage import CHANGES, FORMAT, INTERVALS, LOSS, PAGE, TIME, for_xml
 from kinfolk.tables.table_run import TableRun
 from kinfolk.tables.target import Target
 from kinfolk.tables.workplace import unfinished
@@ -114,12 +114,14 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
     with _reading(folder, "predictions.parquet"):
         predictions = pandas.read_parquet(folder / "predictions.parquet")
         errors = _errors(predictions, names, target)
+    with _reading(folder, CHANGES):
+        changes = _read_changes(folder / CHANGES, metrics["changes"], names)
     run = TableRun(
         settings=settings, columns=columns, encoder=encoder, target=target, graph=graph, places=places,
         entries=entries, flow=flow, path=path, train_rows=train_rows,
         errors=errors, intervals=intervals,
         predictions=predictions.drop(columns=[f"{LOSS}{role}" for role in errors.rows] + [TIME], errors="ignore"),
-        remarks=remarks, origin=origin, made=made,
+        remarks=remarks, origin=origin, made=made, changes=changes,
     )  # fmt: skip
     with _reading(folder, "a part"):
         _ = run.leaderboard, run.nodes, run.edges, run.judgement, run.notes
@@ -165,6 +167,16 @@ def _read_intervals(file: Path, node_count: int) -> Intervals:
     if (arrays["scale"] < 0).any() or any((np.diff(arrays[name]) < 0).any() for name in ("quantiles", "unseen")):
         raise ValueError("widths that are none")
     return Intervals(**arrays)
+
+
+def _read_changes(file: Path, kept: Mapping[str, Any] | None, names: list[str]) -> Changes | None:
+    if kept is None:
+        return None
+    nodes = pandas.read_parquet(file).set_index("node")
+    found = Changes(nodes, **_tupled(dict(kept)))
+    if [str(name) for name in nodes.index] != names or not all(size > 0 for size in found.parts):
+        raise ValueError("changes of other nodes")
+    return found
 
 
 def _inside(name: str) -> str:

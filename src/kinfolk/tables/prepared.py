@@ -123,7 +123,7 @@ def prepare(
     if not isinstance(table, pandas.DataFrame):
         raise InputError(f"Expected a data frame, got {type(table).__name__}: read a file with kinfolk.read_table.")
     given = table.rename(columns=str)
-    edges = edges if edges is None or isinstance(edges, pandas.DataFrame) else pandas.DataFrame(list(edges))
+    edges = edges_table(edges)
     table = given[known_targets(given[settings.target])] if settings.target in given else given
     timed = table[table[settings.time].notna()] if settings.time in table else table
     timeless, table = len(table) - len(timed), timed
@@ -162,6 +162,11 @@ def prepare(
         settings, *marks, len(given), table, family, columns, encoder, target, names, rows, rows.take(~held_out),
         folding, held_out & ~unseen, source, places, notes, own,
     )  # fmt: skip
+
+
+def edges_table(edges: Any) -> pandas.DataFrame | None:
+    """Edges as a table: pairs of nodes, and perhaps weights."""
+    return edges if edges is None or isinstance(edges, pandas.DataFrame) else pandas.DataFrame(list(edges))
 
 
 def _counted(kind: str, count: int) -> list[Note]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,24 @@ def read_table(path: str | Path) -> pandas.DataFrame:
     if table.empty:
         raise InputError(f"Expected rows in {path.name!r}, got {len(table.columns)} columns and no row.")
     return table
+
+
+def read_grown(paths: Sequence[str | Path]) -> pandas.DataFrame:
+    """A table that came in several files: the columns are those of the first.
+
+    Parameters
+    ----------
+    paths : sequence of str or Path
+        The table, then the rows that were added.
+
+    Returns
+    -------
+    pandas.DataFrame
+        All rows, one after the other.
+    """
+    first, *later = (read_table(path) for path in paths)
+    parts = [each.reindex(columns=first.columns) for each in later]
+    return pandas.concat([first, *parts], ignore_index=True) if parts else first
 
 
 def _read_csv(path: Path) -> pandas.DataFrame:

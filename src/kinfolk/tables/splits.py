@@ -63,7 +63,7 @@ def held_out_rows(table: pandas.DataFrame, columns: Columns, settings: Settings,
             "a single data set needs no network."
         )
     if columns.mark is not None:
-        held_out = _marked(table[columns.mark], columns.mark)
+        held_out = marked(table[columns.mark], columns.mark)
     elif columns.time is not None:
         held_out = _last(table_times(table, columns.time), float(settings.test))
     elif settings.hold != "rows":
@@ -78,7 +78,7 @@ def held_out_rows(table: pandas.DataFrame, columns: Columns, settings: Settings,
     return held_out
 
 
-def _marked(column: pandas.Series, name: str) -> Bools:
+def marked(column: pandas.Series, name: str) -> Bools:
     """A column of true and false, 1 and 0, or the words train and test."""
     words = column.astype(str).str.strip().str.lower()
     meaning = dict.fromkeys(("true", "t", "1", "1.0", "yes", "y", "test"), True)

@@ -45,6 +45,8 @@ KEPT = (
 )  # of an entry
 TIME = "tested time"  # the column with the times of held-out rows
 INTERVALS = "intervals.safetensors"
+CHANGES = "changes.parquet"  # what the last update changed, by node
+CHANGED = ("parts", "error_new", "error_before", "seconds")  # ... and of all nodes
 LOSS = "loss "  # begins the columns with the losses of held-out rows
 
 
@@ -84,6 +86,8 @@ def _files(run: TableRun, repeat: dict[str, Any]) -> Iterator[tuple[str, bytes]]
     losses |= {} if run.errors.times is None else {TIME: run.errors.times}
     yield "predictions.parquet", run.predictions.assign(**losses).to_parquet(index=False)
     yield "nodes.parquet", run.nodes.reset_index().to_parquet(index=False)
+    if run.changes is not None:
+        yield CHANGES, run.changes.nodes.reset_index().to_parquet(index=False)
     path = {"groups": run.path.groups, "signature": run.path.signature.astype(np.float32)}
     yield "path.safetensors", array_bytes(path)
     yield "graph.graphml", _graphml(run)
@@ -116,6 +120,7 @@ def _metrics(run: TableRun) -> dict[str, Any]:
         "path": {"names": run.path.names, "coefficients": run.path.coefficients},
         "entries": {name: _kept(entry) for name, entry in run.entries.items()},
         "intervals": run.intervals is not None,
+        "changes": None if run.changes is None else {name: getattr(run.changes, name) for name in CHANGED},
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from kinfolk.checks import InputError
 from kinfolk.engine.run import Run
 from kinfolk.engine.saved_run import Account, SavedRun
 from kinfolk.network.network import Network
-from kinfolk.report.facts import ClassScores, GraphOrigin, Judgement, LamPath, Made, Note, Role, RunFacts
+from kinfolk.report.facts import Changes, ClassScores, GraphOrigin, Judgement, LamPath, Made, Note, Role, RunFacts
 from kinfolk.report.words import note_text
 from kinfolk.tables import results
 from kinfolk.tables.class_scores import class_scores
@@ -27,6 +27,8 @@ from kinfolk.typing import Floats, Ints
 
 if TYPE_CHECKING:
     from kinfolk.report.plots import Plots
+    from kinfolk.tables.extending import Given
+    from kinfolk.tables.updating import Tables
 
 
 @dataclass(eq=False)
@@ -56,6 +58,10 @@ class TableRun(FittedBlend):
         What a user should know about how the table was read and about what is missing in the comparison.
     made : Made
         Versions, fingerprint and size of the table, and seconds.
+    changes : Changes or None
+        What the last update changed; None for a run that was not updated.
+    given : Given or None
+        The table that was learnt from, for an update; None for a run that was loaded, as folders keep no rows.
     """
 
     origin: GraphOrigin
@@ -66,6 +72,8 @@ class TableRun(FittedBlend):
     predictions: pandas.DataFrame
     remarks: list[Note]
     made: Made
+    changes: Changes | None = None
+    given: Given | None = None
 
     # ------------------------------------------------------------------ what follows
 
@@ -175,6 +183,53 @@ class TableRun(FittedBlend):
         from kinfolk.report.plots import Plots
 
         return Plots(self.facts)
+
+    # ------------------------------------------------------------------ going on
+
+    def update(
+        self, new_rows: pandas.DataFrame, *, edges: Any = None, table: Tables | None = None,
+        table_edges: Any = None, trusted: Sequence[str] = (), progress: bool = True,
+    ) -> TableRun:  # fmt: skip
+        """The run with new rows and new nodes: the same choices, fitted to the old training rows and the new ones.
+
+        Scales, λ, members, weights and test rows stay; GTV minimisation starts from the answer of this run. The errors
+        on the test rows are those of the new models. This run stays as it is.
+
+        Parameters
+        ----------
+        new_rows : pandas.DataFrame
+            Rows with a node, a target and the features, none of which is in the table of the run.
+        edges : pandas.DataFrame or sequence of pairs, optional
+            More pairs of nodes, where the graph came from edges.
+        table : pandas.DataFrame or sequence of pandas.DataFrame, optional
+            The table that this run was learnt from, or that table and the rows of its updates; needed for a run that
+            was loaded. It must be unchanged.
+        table_edges : pandas.DataFrame or sequence of pairs, optional
+            Its edges, if it had some.
+        trusted : sequence of str
+            Files with code of your own that the settings of a loaded run name; they are run.
+        progress : bool
+            Whether to show a progress bar on a terminal.
+
+        Returns
+        -------
+        TableRun
+            A complete run, with what was changed in ``changes``.
+
+        >>> from kinfolk import learn
+        >>> rng = np.random.default_rng(0)
+        >>> shops = pandas.DataFrame({"shop": np.repeat(list("abcde"), 20), "price": rng.normal(size=100)})
+        >>> shops["sales"] = np.repeat([1.0, 1.0, -1.0, -1.0, -1.0], 20) * shops["price"] + 0.1 * rng.normal(size=100)
+        >>> run = learn(shops[:80], node="shop", target="sales", progress=False)
+        >>> more = run.update(shops[80:], progress=False)
+        >>> more.changes.new_nodes, more.changes.new_rows
+        (['e'], 20)
+        """
+        from kinfolk.tables.updating import updated
+
+        return updated(
+            self, new_rows, edges=edges, table=table, table_edges=table_edges, trusted=trusted, progress=progress
+        )
 
     # ------------------------------------------------------------------ keeping and looking
 
