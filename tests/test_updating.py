@@ -373,7 +373,7 @@ def test_an_update_that_is_stopped_leaves_the_run_as_it_was(files, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("kinfolk.report.page.page_html", stop)
+        patched.setattr("kinfolk.tables.storage.page_html", stop)
         result = invoke("update", files / "run", files / "new.csv")
     assert result.exit_code == 130
     assert "is as it was" in result.output
@@ -386,10 +386,10 @@ def test_an_update_that_is_stopped_leaves_the_run_as_it_was(files, monkeypatch):
 def test_what_is_not_there_is_one_sentence(files, run):
     assert "found no file" in invoke("update", files / "run", files / "nothing.csv").output
     assert "finished run" in invoke("update", files / "nothing", files / "new.csv").output
-    assert (
-        "already holds a run" in invoke("update", files / "run", files / "new.csv", "--out", files / "run2").output
-        or True
-    )
+    run.save(files / "taken")
+    refused = invoke("update", files / "run", files / "new.csv", "--out", files / "taken")
+    assert refused.exit_code == 1
+    assert "already holds a run" in " ".join(refused.output.split())
     (files / "old.csv").rename(files / "moved.csv")
     lost = invoke("update", files / "run", files / "new.csv")
     assert lost.exit_code == 1
