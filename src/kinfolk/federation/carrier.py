@@ -12,7 +12,7 @@ from kinfolk.checks import InputError
 from kinfolk.engine.protocol import Messages, Missing, Request, Scope, SiteId, SiteSnapshot
 from kinfolk.engine.wire import Blob, Expected, Key, Slot, WireError, read, written
 from kinfolk.federation.files import Journal
-from kinfolk.federation.messages import Terms, read_refusal
+from kinfolk.federation.messages import REFUSAL, Terms, read_refusal
 from kinfolk.network.fingerprint import fingerprint
 
 MOST_SITES = 2**12
@@ -109,7 +109,7 @@ class FederationCarrier:
             self.names[site]: self.terms[site].encode_request(key, self._kept[site], self._open[site], request)
             for site, request in requests.items()
         }
-        most = {self.names[site]: self.terms[site].answer.largest for site in requests}
+        most = {self.names[site]: max(self.terms[site].answer.largest, REFUSAL.largest) for site in requests}
         found = self.post.ask(blobs, most, self.patience)
         self.bytes_carried += sum(map(len, blobs.values()))
         self.bytes_carried += sum(len(each) for each in found.values() if not isinstance(each, Missing))

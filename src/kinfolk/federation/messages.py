@@ -15,7 +15,8 @@ from kinfolk.federation.keys import OVERHEAD
 from kinfolk.typing import Ints
 
 SHORT = 400  # bytes of the text of a request or an answer
-SENTENCE = 2_000
+SENTENCE = 8_000  # of a refusal, however its letters are written
+MOST_LETTERS = 600
 SCALARS = 64  # numbers that may be measured at a node
 WORKS = ("begin", "resume", "step", "measure")
 REQUEST = {
@@ -152,7 +153,7 @@ class Terms:
 
 def refusal(key: Key, why: str, blamed: int = -1) -> bytes:
     """Why a site does not answer, and whose letter is to blame, if one is."""
-    return Blob("refusal", key, written(why=why[: SENTENCE // 5], blamed=blamed)).encode()
+    return Blob("refusal", key, written(why=why[:MOST_LETTERS], blamed=blamed)).encode()
 
 
 def read_refusal(content: bytes) -> tuple[str, int]:
