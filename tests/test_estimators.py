@@ -209,9 +209,11 @@ def test_positions_are_as_good_as_names():
     numbered = X.assign(shop=X["shop"].str[1:].astype(float))
     named = TailoredRegressor("shop", coords=("x", "y"), categorical=("size",), **FAST)
     placed = TailoredRegressor(0, coords=(3, 4), categorical=(2,), **FAST)
+    listed_in_text = TailoredRegressor("shop", coords="x,y", categorical="size", **FAST)
     sizes = numbered.assign(size=np.sign(numbered["size"]))
     expected = named.fit(sizes, y).predict(sizes)
     np.testing.assert_array_equal(placed.fit(sizes, y).predict(sizes), expected)
+    np.testing.assert_array_equal(listed_in_text.fit(sizes, y).predict(sizes), expected)
     np.testing.assert_array_equal(placed.fit(sizes.to_numpy(), y).predict(sizes.to_numpy()), expected)
     assert not hasattr(placed, "feature_names_in_")
 
@@ -242,12 +244,13 @@ def test_later_times_and_new_nodes_can_be_what_is_validated():
     ("options", "change", "said"),
     [
         ({"node": "store"}, {}, "Expected a column 'store'"),
+        ({"node": True}, {}, "Expected a column 'True'"),
         ({"node": 9}, {}, "Expected the position of a column below 5, got 9"),
         ({"node": "shop", "edges": [("a", "b")]}, {}, "Expected edges between nodes of X, got none"),
         ({"node": "shop", "lam": -1.0}, {}, "'lam' parameter"),
         ({"node": "shop"}, {"y": np.zeros(96)}, "Expected a target that varies"),
         ({"node": "shop"}, {"y": np.zeros(95)}, "inconsistent numbers of samples"),
-        ({"node": "shop"}, {"X": shops()[0].head(1), "y": [1.0]}, "Expected 2 rows at least in X, got 1"),
+        ({"node": "shop"}, {"X": shops()[0].head(1), "y": [1.0]}, "Expected 2 or more rows in X, got 1"),
         ({"node": "shop"}, {"X": shops()[0][["shop"]]}, "Expected a feature"),
         ({"node": "shop"}, {"X": shops()[0].assign(shop=None)}, "Expected a node in every row"),
         ({"node": "shop", "unknown": "guess"}, {}, "Expected unknown nodes to be one of"),
@@ -260,7 +263,11 @@ def test_bad_input_gets_a_sentence(options, change, said):
         TailoredRegressor(**{**FAST, **options}).fit(given["X"], given["y"])
 
 
-def test_one_class_is_refused():
+def test_rows_without_a_class_and_one_class_are_refused():
     X, y = shops()
+    with pytest.raises(InputError, match="Expected a class in every row of y, got none in 96 rows"):
+        TailoredClassifier("shop").fit(X, [None] * 96)
+    with pytest.raises(InputError, match=r"Expected a class in every row of y, got none in \d+ rows"):
+        TailoredClassifier("shop").fit(X, np.where(y > 0, 1.0, np.nan))
     with pytest.raises(InputError, match="got one class: 'same' in all rows"):
         TailoredClassifier("shop").fit(X, np.full(len(y), "same"))

@@ -15,7 +15,6 @@ import pandas
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
-    assert_all_finite,
     check_array,
     check_consistent_length,
     check_is_fitted,
@@ -23,7 +22,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from kinfolk.checks import InputError, listing
+from kinfolk.checks import InputError, comma_list, listing
 from kinfolk.tables.columns import as_texts
 from kinfolk.tables.fitted_blend import FittedBlend, Unknown, check_unknown, fit_blend
 from kinfolk.tables.graph_source import named_ends
@@ -91,7 +90,7 @@ class Tailored(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         if isinstance(X, pandas.DataFrame):
             validate_data(self, X, reset=reset, skip_check_array=True)
             if len(X) < least:
-                raise InputError(f"Expected {least} rows at least in X, got {len(X)}.")
+                raise InputError(f"Expected {least} or more rows in X, got {len(X)}.")
         else:
             X = validate_data(self, X, reset=reset, ensure_all_finite="allow-nan", ensure_min_samples=least)
         return pandas.DataFrame(X).set_axis(self._known_names, axis=1)
@@ -102,14 +101,14 @@ class Tailored(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
 
     def _name(self, column: Column) -> str:
         """The name of a column that is given by name or by position."""
-        if not isinstance(column, int | np.integer):
-            return column
+        if isinstance(column, bool) or not isinstance(column, int | np.integer):
+            return str(column)
         if not 0 <= column < self.n_features_in_:
             raise InputError(f"Expected the position of a column below {self.n_features_in_}, got {column}.")
         return self._known_names[column]
 
     def _names(self, columns: Sequence[Column]) -> tuple[str, ...]:
-        return tuple(map(self._name, [columns] if isinstance(columns, str) else columns))
+        return tuple(map(self._name, comma_list(columns) if isinstance(columns, str) else columns))
 
     def _inner_edges(self, table: pandas.DataFrame, node: str) -> pandas.DataFrame | None:
         """The edges whose ends both have rows: parts of a table are fitted with the edges of the whole."""
@@ -304,7 +303,8 @@ class TailoredClassifier(ClassifierMixin, Tailored):  # type: ignore[misc]
         """
         table, labels = self._table(X, reset=True), column_or_1d(y, warn=True)
         check_consistent_length(table, labels)
-        assert_all_finite(labels, input_name="y")
+        if pandas.isna(labels).any():
+            raise InputError(f"Expected a class in every row of y, got none in {pandas.isna(labels).sum():,} rows.")
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
