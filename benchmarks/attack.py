@@ -305,7 +305,12 @@ def tried(attack: Attack) -> tuple[str, str]:
 def all_attacks(ground: Ground, every: int = 1, only: str | None = None) -> list[Attack]:
     """The cases, or every n-th of each group, which begins at another place in each."""
     found = [list(group(ground)) for group in GROUPS]
-    return [each for k, group in enumerate(found) for each in group[k % every :: every] if only in (None, each.group)]
+    return [
+        each
+        for k, group in enumerate(found)
+        for each in group[k % min(every, len(group)) :: every]
+        if only in (None, each.group)
+    ]
 
 
 def counted(attacks: list[Attack], verbose: bool = False) -> dict[str, Counter[str]]:
