@@ -74,5 +74,5 @@ def as_times(column: pandas.Series, written: str | None = None) -> Floats:
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     is_text = pandas.api.types.is_string_dtype(column) and not pandas.api.types.is_datetime64_any_dtype(column)
     way = (written or written_like(column) or ISO) if is_text else ISO
-    times = READERS[way][1](column)
-    return np.asarray((times - pandas.Timestamp(0, tz="UTC")).dt.total_seconds(), dtype=np.float64)
+    micros = READERS[way][1](column).dt.as_unit("us")
+    return np.where(micros.isna(), np.nan, micros.astype(np.int64) / 1e6)

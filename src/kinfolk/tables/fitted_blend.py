@@ -149,6 +149,8 @@ class FittedBlend:
         if role not in known_roles:
             raise InputError(f"Expected one of {', '.join(known_roles)} to predict with, got {role!r}.")
         check_unknown(unknown)
+        if not isinstance(table, pandas.DataFrame):
+            raise InputError(f"Expected a data frame with the node and the features, got {type(table).__name__}.")
         if self.columns.node not in table.columns:
             raise InputError(
                 f"Expected a column {self.columns.node!r}, the table has {listing(map(str, table.columns), 12)}."
