@@ -93,7 +93,9 @@ class Fuzz:
         name, to, content = random.choice(self.post.log)
         service = self.services[name]
         if random.random() < 0.5 and peek(content)[0] == "request" and service.run is not None:
-            content = numbered(content, service.run.join.key.run, service.run.number + 1)  # not refused for its age
+            content = numbered(
+                content, service.run.join.key.run, min(service.run.number + 1, 2**64 - 1)
+            )  # not refused for its age
         if random.random() < 0.9:
             content = mutated(content, random)
         tracemalloc.reset_peak()

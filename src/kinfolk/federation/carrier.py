@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -84,6 +85,9 @@ class FederationCarrier:
         self.sites: list[Scope] = [each.scope for each in terms]
         self.number = 0
         self.bytes_carried = 0
+        self._home = np.empty(terms[0].node_count, dtype=np.int64)
+        for site, scope in enumerate(self.sites):
+            self._home[scope.nodes] = site
         self._kept = [0] * len(terms)  # the last request of every site whose work counts
         self._open = [0] * len(terms)  # that of the round that goes on
 
@@ -106,7 +110,9 @@ class FederationCarrier:
 
     def _asked(self, key: Key, requests: Mapping[SiteId, Request]) -> dict[SiteId, bytes | Missing]:
         blobs = {
-            self.names[site]: self.terms[site].encode_request(key, self._kept[site], self._open[site], request)
+            self.names[site]: self.terms[site].encode_request(
+                key, self._kept[site], self._open[site], self._without_the_absent(request)
+            )
             for site, request in requests.items()
         }
         most = {self.names[site]: max(self.terms[site].answer.largest, REFUSAL.largest) for site in requests}
@@ -114,6 +120,13 @@ class FederationCarrier:
         self.bytes_carried += sum(map(len, blobs.values()))
         self.bytes_carried += sum(len(each) for each in found.values() if not isinstance(each, Missing))
         return {site: found[self.names[site]] for site in requests}
+
+    def _without_the_absent(self, request: Request) -> Request:
+        """The request without letters of sites that do not take part: what they sent last is of no use."""
+        if request.work != "step" or request.carries is None:
+            return request
+        there = set(self._home[request.turn.active].tolist())
+        return replace(request, inbox={site: letter for site, letter in request.inbox.items() if site in there})
 
     def _read(
         self, site: SiteId, key: Key, content: bytes | Missing, requests: Mapping[SiteId, Request]

@@ -22,7 +22,7 @@ from kinfolk.federation.carrier import FederationCarrier, Post, Record, refusal_
 from kinfolk.federation.files import Journal, made
 from kinfolk.federation.gathering import Members
 from kinfolk.federation.joining import MOST_TEXT, Introduction, Join, Schema, introduction_expected, terms_of
-from kinfolk.federation.service import read_joined
+from kinfolk.federation.service import read_joined, without
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.network.graph import Graph
 from kinfolk.network.problem import Problem
@@ -98,16 +98,17 @@ class Federation:
         journal = None if self.folder is None else Journal(made(self.folder) / f"{JOURNAL}-{self._runs}")
         record = Record(journal, fingerprint(repr(spec_of(algorithm)), *self.members.fingerprints.values()))
         joins = self._joins(algorithm, Key(record.run), replies)
-        self._join(joins, spec_of(algorithm))
+        self._join(joins, spec_of(algorithm), type(algorithm).own_choice)
         terms = [terms_of(join.scene, join.homes, self.graph.node_count, sends, replies) for join in joins]
         return FederationCarrier(self.post, self.sites, terms, record, self.patience)
 
-    def _join(self, joins: Sequence[Join], spec: Spec) -> None:
+    def _join(self, joins: Sequence[Join], spec: Spec, own: Sequence[str]) -> None:
         """Bring every site its join; each must answer that it runs the same."""
         blobs = {name: join.encode() for name, join in zip(self.sites, joins, strict=True)}
         for name, answer in self._ask(blobs, MOST_TEXT).items():
             theirs = read_joined(_accepted(name, answer), joins[0].key)
-            found = list(differences(json.loads(json.dumps(spec)), theirs, f"the algorithm at site {name!r}"))
+            ours = json.loads(json.dumps(spec))
+            found = list(differences(without(ours, own), without(theirs, own), f"the algorithm at site {name!r}"))
             if found:
                 raise InputError(f"Expected the same algorithm at all sites: {'; '.join(found[:3])}.")
 
