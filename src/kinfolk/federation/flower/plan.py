@@ -1,0 +1,129 @@
+"""The plan of a federation, as a file: who takes part, on which graph, with which columns, and what is run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kinfolk.checks import InputError
+from kinfolk.engine.fit import Tolerance
+from kinfolk.engine.protocol import Algorithm
+from kinfolk.engine.specs import spec_of
+from kinfolk.federation.files import made, replace_file
+from kinfolk.federation.joining import Schema
+from kinfolk.federation.service import algorithm_of
+from kinfolk.network.graph import Graph
+
+PLAN = "plan.json"
+OPTIONS = ("rounds", "seed", "measure_every", "tolerance")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a coordinator has to know.
+
+    Parameters
+    ----------
+    name : str
+        Of the federation.
+    graph : Graph
+        Who may be kin.
+    nodes : dict
+        For the name of every site, in the order of their numbers, the public key that it signs in with.
+    schema : Schema
+        What the sites have to agree on.
+    algorithm : Algorithm or str
+        What is run; if it holds code, ``"package.module:name"`` of it, in a package that is installed everywhere.
+    public : array, optional
+        Points on which neighbours compare predictions.
+    options : dict
+        Of ``fit``: rounds, seed, measure_every, and ``tolerance``, the residual to stop at, or None.
+    patience : float
+        Seconds until a site that does not answer counts as away.
+
+    >>> import tempfile
+    >>> from kinfolk import GTVMin, graphs
+    >>> plan = Plan("demo", graphs.chain(2), {"a": b"", "b": b""}, Schema(["x"]), GTVMin(lam=0.5), options={"rounds": 3})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     plan.write(Path(folder))
+    ...     again = Plan.read(Path(folder))
+    >>> again.algorithm == plan.algorithm, again.graph
+    (True, Graph(2 nodes, 1 edge))
+    """
+
+    name: str
+    graph: Graph
+    nodes: Mapping[str, bytes]
+    schema: Schema
+    algorithm: Algorithm[Any] | str
+    public: Any = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    patience: float = 300.0
+
+    def write(self, folder: Path) -> None:
+        """Write the plan into the folder of the federation."""
+        unknown = sorted(set(self.options) - set(OPTIONS))
+        if unknown:
+            raise InputError(f"Expected options among {', '.join(OPTIONS)}, got {', '.join(unknown)}.")
+        graph = self.graph
+        content = {
+            "name": self.name,
+            "names": [name.item() if isinstance(name, np.generic) else name for name in graph.names],
+            "edges": np.column_stack([graph.head, graph.tail]).tolist(),
+            "weights": graph.weights.tolist(),
+            "nodes": {name: key.decode() for name, key in self.nodes.items()},
+            "features": self.schema.features,
+            "task": self.schema.task,
+            "algorithm": self.algorithm if isinstance(self.algorithm, str) else spec_of(self.algorithm),
+            "public": None if self.public is None else np.asarray(self.public).tolist(),
+            "options": dict(self.options),
+            "patience": self.patience,
+        }
+        replace_file(made(folder) / PLAN, json.dumps(content, indent=1).encode())
+
+    @classmethod
+    def read(cls, folder: Path) -> Plan:
+        """The plan in the folder of a federation."""
+        try:
+            found = json.loads((folder / PLAN).read_text())
+            graph = Graph(len(found["names"]), found["edges"] or (), found["weights"], found["names"])
+            nodes = {name: key.encode() for name, key in found["nodes"].items()}
+            schema = Schema(found["features"], found["task"])
+            rest = found["options"], found["patience"]
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(f"Expected the plan of a federation in {str(folder)!r}, got none ({error}).") from error
+        return cls(found["name"], graph, nodes, schema, _algorithm(found["algorithm"]), _public(found["public"]), *rest)
+
+    @property
+    def fit_options(self) -> dict[str, Any]:
+        """The options as ``fit`` takes them."""
+        out = dict(self.options)
+        if "tolerance" in out:
+            residual = out.pop("tolerance")
+            out["stop"] = None if residual is None else Tolerance(residual, proven=None)
+        return out
+
+
+def _public(values: Any) -> Any:
+    return None if values is None else np.asarray(values, dtype=np.float64)
+
+
+def _algorithm(written: Any) -> Algorithm[Any]:
+    """The algorithm of a plan, from a spec or from a package."""
+    if not isinstance(written, str):
+        return algorithm_of(written)
+    module, _, name = written.partition(":")
+    try:
+        found: Algorithm[Any] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"Expected an algorithm as package.module:name, {written!r} cannot be imported ({error}): install the package "
+            "at the coordinator."
+        ) from error
+    return found

@@ -1,0 +1,122 @@
+"""The programs of Flower as processes that end with ours."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from kinfolk.checks import InputError
+from kinfolk.federation.flower import tether
+
+GRACE = 20.0  # seconds to say goodbye
+TAIL = 600  # bytes at the end of a log that an error shows
+SETTINGS = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",  # seconds; an exchange waits that long for its ClientApp to start
+}
+
+
+def check_flower() -> None:
+    """Refuse where Flower is not installed."""
+    if importlib.util.find_spec("flwr") is None:
+        raise InputError('Expected Flower, it is not installed: pip install "kinfolk[flower]".')
+
+
+def environment(home: Path) -> dict[str, str]:
+    """What the programs of Flower need: their folder, no telemetry, and their own programs on the path."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**os.environ, **SETTINGS, "FLWR_HOME": str(home), "PATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+class Program:
+    """A program that ends with this process, however that ends; what it prints goes to a file.
+
+    Parameters
+    ----------
+    command : list of str
+        The program and its arguments.
+    home : Path
+        The folder of Flower.
+    log : Path
+        Where its output is added.
+    """
+
+    def __init__(self, command: list[str], home: Path, log: Path) -> None:
+        check_flower()
+        self.log = log
+        words = [sys.executable, "-S", tether.__file__, str(GRACE), *command]
+        with log.open("ab") as output:
+            self._tether = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment(home), start_new_session=True
+            )
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._tether.poll() is None
+
+    def last_words(self) -> str:
+        """The end of what it has printed."""
+        return self.log.read_bytes()[-TAIL:].decode(errors="replace").strip()
+
+    def close(self) -> None:
+        """Ask it to stop, and wait for all that it has started."""
+        if self._tether.stdin is not None:
+            self._tether.stdin.close()
+        try:
+            self._tether.wait(2 * GRACE)
+        finally:
+            if self.running:  # its pipe is closed, so it ends on its own; we do not wait any longer
+                self._tether.terminate()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nobody uses."""
+    with socket.create_server((host, 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def check_port(host: str, port: int) -> None:
+    """Refuse a port that is in use."""
+    try:
+        socket.create_server((host, port)).close()
+    except OSError as error:
+        raise InputError(
+            f"Expected a free port at {host}, {port} cannot be used ({error.strerror}): stop what uses it, or choose "
+            "another."
+        ) from error
+
+
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set; the second of them interrupts."""
+    stop = threading.Event()
+
+    def handle(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
