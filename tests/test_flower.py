@@ -55,13 +55,17 @@ def wait_for(condition, seconds, what, sites=()):
 def test_a_federation_over_flower_ends_at_the_same_bits(tmp_path):
     """Four sites, one of them behind an ordinary SuperNode; another is killed with -9 on the way, and started again."""
     began = time.monotonic()
+
     def note(what):
         print(f"{time.monotonic() - began:6.1f} s  {what}", flush=True)
+
     network, algorithm, port = difficult_network(), GTVMin(lam=0.1), free_port()
     here = fit(network, algorithm, engine=InProcess(COUNT), stop=None, progress=False, **OPTIONS)
     names = site_names(COUNT)
     nodes = {name: make_node_key(tmp_path / "keys" / name) for name in names}
-    plan = Plan("test", network.graph, nodes, Schema(network.features), algorithm, options={**OPTIONS, "tolerance": None})
+    plan = Plan(
+        "test", network.graph, nodes, Schema(network.features), algorithm, options={**OPTIONS, "tolerance": None}
+    )
     plan.write(tmp_path)
     note("set up")
     sites = []

@@ -213,6 +213,18 @@ def test_error_without_test_data_is_refused():
         run.error()
 
 
+def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "BETWEEN_LINES", 0.0)
+    fit(difficult_network(), GTVMin(), rounds=5, stop=None)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines
+    assert all(line.startswith("GTVMin: ") and " of 5, " in line and " seconds" in line for line in lines)
+    monkeypatch.setattr(progress, "BETWEEN_LINES", 60.0)
+    fit(difficult_network(), GTVMin(), rounds=5, stop=None)
+    assert capsys.readouterr().err == ""
+
+
 def test_progress_shows_on_a_terminal_only(monkeypatch):
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
     for terminal in (True, False):

@@ -16,7 +16,6 @@ from kinfolk.algorithms.ifca import IFCA as IFCA
 from kinfolk.algorithms.pfedme import PFedMe as PFedMe
 from kinfolk.algorithms.resume import resume as resume
 from kinfolk.algorithms.scaffold import SCAFFOLD as SCAFFOLD
-from kinfolk.algorithms.torch_descent import TorchDescent as TorchDescent
 from kinfolk.checks import InputError as InputError
 from kinfolk.engine.fit import Tolerance as Tolerance
 from kinfolk.engine.fit import fit as fit

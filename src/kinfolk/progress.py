@@ -19,21 +19,15 @@ class Bar:
         self.title, self.total, self.enabled = title, total, enabled
         self.began = time.perf_counter()
         self.count = 0
-        self.last_line = self.began
-        self.shown: Any = None
-        self.task: Any = None
+        self.shown: _Drawn | _Lines | None = None
 
     def update(self, count: int, note: str = "") -> None:
         """Move to ``count``."""
         self.count = count
-        if not self.enabled:
-            return
-        if sys.stderr is None or not sys.stderr.isatty():
-            self._write_line(note)
-        elif self.shown is None and time.perf_counter() - self.began > PATIENCE:
-            self._show()
+        if self.enabled and self.shown is None and time.perf_counter() - self.began > PATIENCE:
+            self.shown = _display(self.title, self.began)
         if self.shown is not None:
-            self.shown.update(self.task, completed=count, total=self.total, note=note)
+            self.shown.update(count, self.total, note)
 
     def expect(self, more: int) -> None:
         """There is more to do than was known."""
@@ -43,16 +37,19 @@ class Bar:
         """Some more steps are done."""
         self.update(self.count + steps, note)
 
-    def _write_line(self, note: str) -> None:
-        """How far it is, for a log."""
-        now = time.perf_counter()
-        if now - self.last_line > BETWEEN_LINES:
-            self.last_line = now
-            told = [f"{self.count:,} of {self.total:,}", f"{now - self.began:.0f} seconds", *([note] if note else [])]
-            print(f"{self.title}: {', '.join(told)}", file=sys.stderr, flush=True)
 
-    def _show(self) -> None:
-        from rich.console import Console
+def _display(title: str, began: float) -> _Drawn | _Lines:
+    """A bar on a terminal or in a notebook, lines elsewhere."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return _Drawn(title, console) if console.is_terminal or console.is_jupyter else _Lines(title, began)
+
+
+class _Drawn:
+    """A bar that is drawn again and again, and leaves nothing behind."""
+
+    def __init__(self, title: str, console: Any) -> None:
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -71,9 +68,32 @@ class Bar:
             TextColumn("left"),
             TimeRemainingColumn(),
         ]
-        self.shown = Progress(*columns, console=Console(stderr=True), transient=True)
-        self.shown.start()
-        self.task = self.shown.add_task(self.title, total=self.total, note="")
+        self.progress = Progress(*columns, console=console, transient=True)
+        self.progress.start()
+        self.task = self.progress.add_task(title, total=None, note="")
+
+    def update(self, count: int, total: int, note: str) -> None:
+        self.progress.update(self.task, completed=count, total=total, note=note)
+
+    def stop(self) -> None:
+        self.progress.stop()
+
+
+class _Lines:
+    """How far it is, for a log: a line now and then."""
+
+    def __init__(self, title: str, began: float) -> None:
+        self.title, self.began, self.last = title, began, began
+
+    def update(self, count: int, total: int, note: str) -> None:
+        now = time.perf_counter()
+        if sys.stderr is not None and now - self.last > BETWEEN_LINES:
+            self.last = now
+            told = [f"{count:,} of {total:,}", f"{now - self.began:.0f} seconds", *([note] if note else [])]
+            print(f"{self.title}: {', '.join(told)}", file=sys.stderr, flush=True)
+
+    def stop(self) -> None:
+        """Nothing is left to do."""
 
 
 @contextmanager

@@ -32,12 +32,6 @@ class Position:
     rows: list[Row]  # of the history
     extra: bool = False  # whether the last row is there only because the run ended
 
-    def history(self) -> pandas.DataFrame:
-        """The history, one row per measured round."""
-        history = pandas.DataFrame(self.rows).set_index("round")
-        history["seconds_per_round"] = history["seconds"].diff() / history.index.to_series().diff()
-        return history
-
 
 @dataclass
 class Run:
@@ -69,7 +63,6 @@ class Run:
 
     problem: Problem
     algorithm: Any  # an Algorithm; its parameters are the user's business
-    history: pandas.DataFrame
     stopped: str
     rounds: int
     seed: int = 0
@@ -78,6 +71,18 @@ class Run:
     _models: Any = field(default=None, repr=False)
     _snapshot: Snapshot | None = field(default=None, repr=False)
     _certificate: Any = field(default=None, repr=False)  # of this state, if the run was asked for it
+
+    @cached_property
+    def history(self) -> pandas.DataFrame:
+        """One row per measured round, with the round as index; made when it is looked at."""
+        history = pandas.DataFrame(self.position.rows).set_index("round")
+        history["seconds_per_round"] = history["seconds"].diff() / history.index.to_series().diff()
+        return history
+
+    @property
+    def last_row(self) -> Row:
+        """The last row of the history."""
+        return self.position.rows[-1]
 
     @property
     def models(self) -> Any:

@@ -118,7 +118,7 @@ def select_lam(
     with progress_bar("choosing λ", len(lams) * folds) as bar:
 
         def error(part: int, run: Run) -> float:
-            bar.advance(1, f"residual {run.history['residual'].iloc[-1]:.1e}")
+            bar.advance(1, f"residual {run.last_row['residual']:.1e}")
             return run.error()
 
         found = cross_validate(parts, lambda part: (run for _, run in path(part, algorithm, lams, **options)), error)

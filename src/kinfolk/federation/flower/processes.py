@@ -57,7 +57,12 @@ class Program:
         words = [sys.executable, "-S", tether.__file__, str(GRACE), *command]
         with log.open("ab") as output:
             self._tether = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment(home), start_new_session=True
+                words,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env=environment(home),
+                start_new_session=True,
             )
 
     @property

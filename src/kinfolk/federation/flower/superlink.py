@@ -46,7 +46,9 @@ class SuperLink:
         For the name of every site the public key that it signs in with; others are refused.
     """
 
-    def __init__(self, folder: Path, port: int, host: str = "127.0.0.1", nodes: Mapping[str, bytes] | None = None) -> None:
+    def __init__(
+        self, folder: Path, port: int, host: str = "127.0.0.1", nodes: Mapping[str, bytes] | None = None
+    ) -> None:
         check_flower()
         check_port(host, port)
         self.folder, self.home = folder, made(folder / HOME)
