@@ -20,6 +20,9 @@ from kinfolk import (
     fit,
     graphs,
 )
+from kinfolk.algorithms.gtvmin.duals import conjugate_gradients
+from kinfolk.engine.protocol import Algorithm
+from kinfolk.network.site import ordered_site
 from kinfolk.objective.couplings import MaximumNorm, QuadraticForm
 from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.objective.losses import Absolute, Huber, Quantile
@@ -176,3 +179,42 @@ def test_what_is_not_proven_says_so():
     run = fit(network, GTVMin(lam=0.3), rounds=3, stop=Tolerance())
     assert not run.stopped.startswith("converged")
     assert str(run.certificate).startswith("Not proven to one part in a million")
+
+
+# ---------------------------------------------------------------------- large networks
+
+
+def test_conjugate_gradients_solve_the_system():
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(24, 24))
+    matrix, rhs = root @ root.T + np.eye(24), rng.normal(size=(8, 3))
+    diagonal = matrix.diagonal().reshape(8, 3)
+    found = conjugate_gradients(lambda x: (matrix @ x.ravel()).reshape(8, 3), rhs, diagonal, 1e-12)
+    np.testing.assert_allclose(found.ravel(), np.linalg.solve(matrix, rhs.ravel()), rtol=1e-8)
+
+
+def test_a_run_certifies_in_the_order_of_its_rounds_what_holds_in_any_order():
+    rng = np.random.default_rng(0)
+    graph = graphs.knn(rng.random((300, 2)), 5)
+    network = Network(graph, [(X := rng.normal(size=(2, 3)), X[:, 0]) for _ in range(300)])
+    with mock.patch("kinfolk.network.site.ORDERED_FROM", 10):
+        run = fit(network, GTVMin(Squared("sum"), lam=0.1), stop=Tolerance(1e-4, 1e-4))
+    assert not np.array_equal(ordered_site(network).nodes, np.arange(300))
+    again = run.algorithm.certify(network.site, run.state, run.snapshot.inbox(network.site.nodes))
+    assert run.certificate.objective == pytest.approx(again.objective, rel=1e-12)
+    assert run.certificate.bound == pytest.approx(again.bound, rel=1e-3, abs=1e-12 * again.objective)
+
+
+def test_on_large_networks_the_first_proof_waits_for_a_smaller_residual():
+    rng = np.random.default_rng(0)
+    graph = graphs.knn(rng.random((200, 2)), 5)
+    network = Network(graph, [(X := rng.normal(size=(1, 3)), X[:, 0] + 0.1 * rng.normal(size=1)) for _ in range(200)])
+    stop = Tolerance(1e-4, 1e-4)
+    with mock.patch("kinfolk.engine.loop.LARGE", 100), mock.patch.object(GTVMin, "finish", Algorithm.finish):
+        run = fit(network, GTVMin(lam=0.1), stop=stop)
+        cut = fit(network, GTVMin(lam=0.1), stop=stop, rounds=run.rounds - 1, measure_every=1)
+    asked = run.history[run.history["residual"] <= 1e-4]
+    assert len(asked) > 1
+    assert asked["proven"].notna().tolist() == [False] * (len(asked) - 1) + [True]
+    assert asked["residual"].iloc[-1] <= 0.5e-4 < asked["residual"].iloc[-2]
+    assert np.isfinite(cut.history["proven"].iloc[-1])

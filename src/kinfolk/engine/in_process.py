@@ -49,6 +49,7 @@ class WorkersHere:
     def __init__(self, workers: Sequence[SiteWorker], lost: float = 0.0) -> None:
         self.workers, self.lost = workers, lost
         self.sites = [Scope(worker.site.nodes, worker.site.edges) for worker in workers]
+        self.whole = workers[0].site if len(workers) == 1 else None
 
     @classmethod
     def of(cls, network: Network, algorithm: Algorithm[Any], count: int, lost: float) -> WorkersHere:

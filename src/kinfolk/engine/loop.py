@@ -31,6 +31,7 @@ FIRST_FINISH = 20  # rounds before the algorithm may first propose its answer
 LEAST_EFFORT = 100  # rounds that this may cost; later half as many as were made
 PROOFS, PROOFS_IF_LARGE, LARGE = 6, 2, 10_000  # certificates that may be too weak; nodes
 PROOF_AGAIN = 1.5  # times the rounds of the certificate before
+MARGIN_IF_LARGE = 2.0  # times the residual at which the rule must stop as well
 PRESENCE = 1  # keys the draw of who takes part
 
 
@@ -149,14 +150,18 @@ class Loop:
         """What the stop rule says. Where it would stop, it is asked again with the certificate's word.
 
         A certificate costs as much as many rounds, so one that was too weak is followed by another only after half
-        as many rounds again, and after some the run ends and says so.
+        as many rounds again, and after some the run ends and says so. On large networks, where it costs hundreds, the
+        first waits until the residual has fallen well below what is asked for.
         """
         stop = self.settings.stop
         stopped = None if stop is None else stop(row)
         if stop is None or stopped is None or not self.settings.proves:
             return stopped
         weak = [before["round"] for before in self.position.rows if "proven" in before]
+        large = self.session.problem.graph.node_count > LARGE
         if weak and row["round"] < PROOF_AGAIN * weak[-1]:
+            return None
+        if large and not weak and not self._well_within(stop, row):
             return None
         self.certificate = self.session.certificate()
         if self.certificate is None:
@@ -165,11 +170,16 @@ class Loop:
         stopped = stop(row)
         if stopped is not None:
             return stopped
-        if len(weak) + 1 >= (PROOFS if self.session.problem.graph.node_count <= LARGE else PROOFS_IF_LARGE):
+        if len(weak) + 1 >= (PROOFS_IF_LARGE if large else PROOFS):
             reached = f"residual {row['residual']:.1e} after {row['round']:,} rounds"
             return f"stopped: {reached}, but the answer is proven to {row['proven']:.1e} of the objective only"
         self.position.due = min(self.position.due, self.position.count - self.position.origin)
         return None
+
+    def _well_within(self, stop: Stop, row: Row) -> bool:
+        """Whether the rule would stop at a larger residual, too, or the rounds are made."""
+        larger = {**row, "residual": MARGIN_IF_LARGE * row["residual"]}
+        return stop(larger) is not None or row["round"] == self.settings.last
 
     def _row(self) -> Row:
         totals, error = self.session.measure()

@@ -399,6 +399,10 @@ class Carrier(Protocol):
         """Whether states may be collected: for certificates, polishing and row-wise predictions."""
 
     @property
+    def whole(self) -> Site | None:
+        """The one site that holds every node, in an order of its own, where it is here; None otherwise."""
+
+    @property
     def lost(self) -> float:
         """Share of messages between neighbours that get lost."""
 

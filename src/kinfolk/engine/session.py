@@ -16,6 +16,7 @@ from kinfolk.engine.protocol import (
     Arrays,
     Carrier,
     Coordinated,
+    Inbox,
     Messages,
     Missing,
     Reply,
@@ -178,8 +179,14 @@ class Session:
         asked = type(self.algorithm).certify is not Algorithm.certify
         if not asked or not self.carrier.sees_all or not isinstance(self.problem, Network):
             return None
-        snapshot, site = self.snapshot(copy_=False), self.problem.site
-        return self.algorithm.certify(site, snapshot.state, snapshot.inbox(site.nodes))
+        parts, site = self.carrier.save(copy=False), self.carrier.whole
+        if site is not None:  # in the order of the rounds: passes over the edges are local, and nothing is copied
+            state = parts[0].state
+        else:
+            site, state = self.problem.site, self.snapshot(copy_=False).state
+        nothing = {name: rows[:0] for name, rows in parts[0].sent.items()}
+        to_each = {name: rows[site.nodes] for name, rows in self.to_each.items()}
+        return self.algorithm.certify(site, state, Inbox(nothing, self.to_all, to_each))
 
     # ------------------------------------------------------------------ one exchange, in parts
 

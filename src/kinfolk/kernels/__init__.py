@@ -20,6 +20,8 @@ from kinfolk.kernels.graph import first_fit_colours, swap_edges
 from kinfolk.kernels.kinked import prox_kinked
 from kinfolk.kernels.rows import (
     combine_rows,
+    conjugate_direction,
+    conjugate_step,
     gram,
     group_sums,
     predict_rows,
@@ -43,6 +45,8 @@ __all__ = [
     "ball_wanted",
     "clip_rows",
     "combine_rows",
+    "conjugate_direction",
+    "conjugate_step",
     "difference",
     "draw_batches",
     "dual_look",

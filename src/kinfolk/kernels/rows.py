@@ -133,3 +133,24 @@ def group_sums(rows: Floats, group: Ints, count: int) -> Floats:
         for k in range(rows.shape[1]):
             out[group[r], k] += rows[r, k]
     return out
+
+
+@njit(cache=True, fastmath=REORDERED)
+def conjugate_step(x: Floats, r: Floats, p: Floats, image: Floats, step: float, inverse: Floats) -> float:
+    """x += step p and r −= step image, in place, for rows; then Σ inverse r²."""
+    total = 0.0
+    for i in range(len(x)):
+        for k in range(x.shape[1]):
+            x[i, k] += step * p[i, k]
+            left = r[i, k] - step * image[i, k]
+            r[i, k] = left
+            total += inverse[i, k] * left * left
+    return total
+
+
+@njit(cache=True)
+def conjugate_direction(p: Floats, r: Floats, inverse: Floats, part: float) -> None:
+    """p <- inverse r + part p, in place, for rows."""
+    for i in range(len(p)):
+        for k in range(p.shape[1]):
+            p[i, k] = inverse[i, k] * r[i, k] + part * p[i, k]

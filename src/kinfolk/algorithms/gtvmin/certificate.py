@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kinfolk.algorithms.gtvmin import distance
-from kinfolk.algorithms.gtvmin.duals import Duals
+from kinfolk.algorithms.gtvmin.duals import Duals, stiffness_at
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import local_duals, residual_at, scale_of
 from kinfolk.algorithms.gtvmin.updates import Updates
@@ -119,13 +119,13 @@ def certify(problem: Instance, w: Floats, beta: Floats, flows: Sequence[Floats],
     starts = [Duals(beta, problem.losses.ridge * w, problem.coupling.into_span(u), w) for u in flows]
     starts = [duals.clipped(problem) for duals in starts]
     best, duals = min(((judge.certificate(duals), duals) for duals in starts), key=lambda each: each[0].bound)
-    large, waited = len(w) > LARGE, 0
+    large, waited, stiffness = len(w) > LARGE, 0, stiffness_at(problem, w)
     if large:
-        duals = _roughly_moved(problem, duals)
+        duals = _roughly_moved(problem, duals, stiffness)
     for _ in range(LARGE_REFINEMENTS if large else REFINEMENTS):
         if best.relative <= max(SHARP_ENOUGH, residual) or waited > (0 if large else 1):
             break
-        moved = duals.balanced(problem)
+        moved = duals.balanced(problem, stiffness)
         found = judge.certificate(moved)
         waited = 0 if found.bound < 0.5 * best.bound else waited + 1
         best = min(best, found, key=lambda each: each.bound)
@@ -133,13 +133,13 @@ def certify(problem: Instance, w: Floats, beta: Floats, flows: Sequence[Floats],
     return best
 
 
-def _roughly_moved(problem: Instance, duals: Duals) -> Duals:
+def _roughly_moved(problem: Instance, duals: Duals, stiffness: Floats) -> Duals:
     """Dual variables in their domain with a smaller r, which a solve to full precision then needs to move less.
 
     What they prove by themselves is not worth a look: r is far too large.
     """
     for _ in range(ROUGH_MOVES):
-        duals = duals.balanced(problem, ROUGH_PRECISION).clipped(problem)
+        duals = duals.balanced(problem, stiffness, ROUGH_PRECISION).clipped(problem)
     return duals
 
 

@@ -68,11 +68,14 @@ class Duals:
             u = problem.coupling.dual_prox(u, np.ones_like(problem.weights), problem.weights)
         return replace(self, beta=problem.losses.into_domain(self.beta), u=u)
 
-    def balanced(self, problem: Instance, precision: float = SOLVE_PRECISION) -> Duals:
-        """Move to r ≈ 0: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x; ``precision`` of a solve by iterations."""
+    def balanced(self, problem: Instance, stiffness: Floats, precision: float = SOLVE_PRECISION) -> Duals:
+        """Move to r ≈ 0: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x; ``precision`` of a solve by iterations.
+
+        ``stiffness`` (edges,) is that of w, see ``stiffness_at``.
+        """
         losses = problem.losses
         curvature = losses.elasticity(self.w, self.beta)
-        elasticity = _Elasticity(problem, self.w, self.u)
+        elasticity = _Elasticity(problem, stiffness, self.u)
         direct = _direct_solver(problem, curvature, elasticity)
         solve = _iterative_solver(problem, curvature, elasticity, precision) if direct is None else direct
         violation = self.violation(problem)
@@ -110,14 +113,13 @@ Linear = Callable[[Floats], Floats]
 class _Elasticity:
     """Ω: how the flows on edges respond to a change of differences.
 
-    A quadratic coupling provides it (``slope``). For others, the slope of λA φ over the length of the difference, as
-    in reweighted least squares, and along the border of its domain where a flow sits there: hardly across it.
+    A quadratic coupling provides it (``slope``). For others, the stiffness along the border of its domain where a flow
+    sits there: hardly across it.
     """
 
-    def __init__(self, problem: Instance, w: Floats, u: Floats) -> None:
-        self.problem = problem
+    def __init__(self, problem: Instance, stiffness: Floats, u: Floats) -> None:
+        self.problem, self.omega = problem, stiffness
         self.quadratic = problem.coupling.is_quadratic
-        self.omega = problem.weights if self.quadratic else _reweighted(problem, w)
         self.border = problem.coupling.border(u, problem.weights)
 
     def flow(self, v: Floats) -> Floats:
@@ -127,14 +129,13 @@ class _Elasticity:
         along = self.border.along(v)
         return np.asarray(self.omega[:, None] * (along + ACROSS * (v - along)))
 
-    def at_nodes(self, x: Floats) -> Floats:
-        """DᵀΩD x."""
+    def add_at_nodes(self, out: Floats, x: Floats) -> None:
+        """Add DᵀΩD x to ``out``."""
         site, normal = self.problem.site, self.border.normal
         if self.quadratic or self.border.free is not None or normal is None:
-            return site.divergence(self.flow(self.problem.difference(x)))
-        out = np.zeros_like(x)
-        kernels.add_elastic_flows(out, x, site.head, site.tail, self.omega, normal, ACROSS)
-        return out
+            out += site.divergence(self.flow(self.problem.difference(x)))
+        else:
+            kernels.add_elastic_flows(out, x, site.head, site.tail, self.omega, normal, ACROSS)
 
     def diagonal(self, width: int) -> Floats:
         """About the diagonal of DᵀΩD, (nodes, parameters)."""
@@ -142,8 +143,13 @@ class _Elasticity:
         return np.outer(self.problem.site.edge_sum(self.omega), form)
 
 
-def _reweighted(problem: Instance, w: Floats) -> Floats:
-    """(edges,) the slope of λA φ along the differences of w, over their length."""
+def stiffness_at(problem: Instance, w: Floats) -> Floats:
+    """(edges,) the slope of λA φ along the differences of w, over their length, as in reweighted least squares.
+
+    λA itself where the coupling is quadratic.
+    """
+    if problem.coupling.is_quadratic:
+        return problem.weights
     change = problem.difference(w)
     length = np.linalg.norm(change, axis=1)
     floor = 1e-3 * (np.sqrt((w**2).sum() / max(len(w), 1)) or 1.0)
@@ -168,11 +174,14 @@ def _direct_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity
 
 def _iterative_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity, precision: float) -> Linear:
     """The same by conjugate gradients."""
-    losses = problem.losses
+    losses, penalised = problem.losses, problem.losses.ridge.any()
 
     def apply(x: Floats) -> Floats:
-        rows = losses.combine(curvature * losses.predict(x))
-        return rows + losses.ridge * x + elasticity.at_nodes(x)
+        out = losses.combine(curvature * losses.predict(x))
+        if penalised:
+            out += losses.ridge * x
+        elasticity.add_at_nodes(out, x)
+        return out
 
     diagonal = losses.gram_diagonal(curvature) + losses.ridge + elasticity.diagonal(losses.width)
     return lambda rhs: conjugate_gradients(apply, rhs, diagonal, precision)
@@ -183,25 +192,18 @@ def conjugate_gradients(
 ) -> Floats:
     """Solve apply(x) = rhs for a positive semi-definite operator, with diagonal preconditioning."""
     inverse = np.divide(1.0, diagonal, out=np.ones_like(diagonal), where=diagonal > 0)
-    x, r = np.zeros_like(rhs), rhs.copy()
-    z = inverse * r
-    p, rz = z.copy(), float((r * z).sum())
+    x, r, p = np.zeros_like(rhs), rhs.copy(), inverse * rhs
+    rz = float(np.vdot(r, p))
     target = precision**2 * rz
     for _ in range(SOLVE_ITERATIONS):
         if rz <= target or rz == 0.0:
             break
-        Ap = apply(p)
-        bend = float(np.vdot(p, Ap))
+        image = apply(p)
+        bend = float(np.vdot(p, image))
         if bend <= 0.0:
             break
-        step = rz / bend
-        x += step * p
-        Ap *= step
-        r -= Ap
-        np.multiply(inverse, r, out=z)
-        rz, before = float(np.vdot(r, z)), rz
-        p *= rz / before
-        p += z
+        rz, before = kernels.conjugate_step(x, r, p, image, rz / bend, inverse), rz
+        kernels.conjugate_direction(p, r, inverse, rz / before)
     return x
 
 

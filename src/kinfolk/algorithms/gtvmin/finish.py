@@ -37,13 +37,13 @@ def finished(updates: Updates, state: State, effort: float) -> State | None:
     problem = _problem(updates)
     if problem is None:
         return None
-    best = state
+    best, (u, _) = state, updates.dual_prox(state.u, state.w_bar)
     for method in METHODS:
-        u, _ = updates.dual_prox(best.u, best.w_bar)
         proposal = method(problem, best.w_bar, u, updates.sigma, effort)
-        if proposal is not None:
-            best = _kept(updates, problem, best, *proposal)
-            if best is not state and residual_at(updates, best) <= SHARP:
+        kept = best if proposal is None else _kept(updates, problem, best, *proposal)
+        if kept is not best:
+            best, (u, _) = kept, updates.dual_prox(kept.u, kept.w_bar)
+            if residual_at(updates, best) <= SHARP:
                 break
     return None if best is state else best
 
