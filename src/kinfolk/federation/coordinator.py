@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,11 @@ class Federation:
         journal = None if self.folder is None else Journal(made(self.folder) / f"{JOURNAL}-{self._runs}")
         record = Record(journal, fingerprint(repr(spec_of(algorithm)), *self.members.fingerprints.values()))
         joins = self._joins(algorithm, Key(record.run), replies)
-        self._join(joins, spec_of(algorithm), type(algorithm).own_choice)
+        joined = partial(self._join, joins, spec_of(algorithm), type(algorithm).own_choice)
+        if not record.known:
+            joined()  # a run that goes on joins when there is something to ask: the sites may be in a later one
         terms = [terms_of(join.scene, join.homes, self.graph.node_count, sends, replies) for join in joins]
-        return FederationCarrier(self.post, self.sites, terms, record, self.patience)
+        return FederationCarrier(self.post, self.sites, terms, record, self.patience, joined)
 
     def _join(self, joins: Sequence[Join], spec: Spec, own: Sequence[str]) -> None:
         """Bring every site its join; each must answer that it runs the same."""
