@@ -41,9 +41,11 @@ SHORT = {"rounds": 8, "stop": None, "measure_every": 3, "progress": False}
 def direct(network, place, algorithm=None, count=3, **settings):
     """A federation whose services are called directly."""
     services = services_of(network, count, place, algorithm)
+    federation = federation_of(network, count, Direct(services), **settings)
     try:
-        yield federation_of(network, count, Direct(services), **settings), services
+        yield federation, services
     finally:
+        federation.close()
         for service in services.values():
             service.close()
 
@@ -198,11 +200,15 @@ def test_a_coordinator_goes_on_in_the_second_of_two_runs(tmp_path):
         fit(problem, GTVMin(lam=0.1), engine=federation, **SHORT)
         with pytest.raises(KilledError):
             fit(problem, GTVMin(lam=0.3), engine=federation, callbacks=[stop], **SHORT)
+        with pytest.raises(InputError, match="Expected a folder that nobody uses"):
+            federation_of(network, 3, federation.post, folder=tmp_path / "coordinator")
+        federation.close()
         again = federation_of(network, 3, federation.post, folder=tmp_path / "coordinator")
         problem = again.gather()
         done = [fit(problem, GTVMin(lam=lam), engine=again, **SHORT) for lam in (0.1, 0.3)]
         assert_same_run(here[0], done[0], {})
         assert_same_run(here[1], done[1], services)
+        again.close()
 
 
 def test_other_arguments_do_not_go_on_from_a_journal(tmp_path):
