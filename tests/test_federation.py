@@ -41,9 +41,11 @@ SHORT = {"rounds": 8, "stop": None, "measure_every": 3, "progress": False}
 def direct(network, place, algorithm=None, count=3, **settings):
     """A federation whose services are called directly."""
     services = services_of(network, count, place, algorithm)
+    federation = federation_of(network, count, Direct(services), **settings)
     try:
-        yield federation_of(network, count, Direct(services), **settings), services
+        yield federation, services
     finally:
+        federation.close()
         for service in services.values():
             service.close()
 
@@ -178,6 +180,35 @@ def test_a_killed_coordinator_goes_on_from_its_folder(name, tmp_path):
     numbers = network.graph.numbers(services["site 2"].rows.nodes)
     expected = here.models.predict(own.X, numbers[own.owner])
     np.testing.assert_array_equal(services["site 2"].models.predict(own.X, own.owner), expected)
+
+
+class KilledError(Exception):
+    """Stands for the end of a coordinator."""
+
+
+def test_a_coordinator_goes_on_in_the_second_of_two_runs(tmp_path):
+    """A path of λ: the run that had ended is not begun again at the sites."""
+    network, done = difficult_network(), []
+
+    def stop(row, snapshot):
+        if row["round"] == 5:
+            raise KilledError
+
+    here = [fit(network, GTVMin(lam=lam), engine=InProcess(3), **SHORT) for lam in (0.1, 0.3)]
+    with direct(network, tmp_path, folder=tmp_path / "coordinator") as (federation, services):
+        problem = federation.gather()
+        fit(problem, GTVMin(lam=0.1), engine=federation, **SHORT)
+        with pytest.raises(KilledError):
+            fit(problem, GTVMin(lam=0.3), engine=federation, callbacks=[stop], **SHORT)
+        with pytest.raises(InputError, match="Expected a folder that nobody uses"):
+            federation_of(network, 3, federation.post, folder=tmp_path / "coordinator")
+        federation.close()
+        again = federation_of(network, 3, federation.post, folder=tmp_path / "coordinator")
+        problem = again.gather()
+        done = [fit(problem, GTVMin(lam=lam), engine=again, **SHORT) for lam in (0.1, 0.3)]
+        assert_same_run(here[0], done[0], {})
+        assert_same_run(here[1], done[1], services)
+        again.close()
 
 
 def test_other_arguments_do_not_go_on_from_a_journal(tmp_path):

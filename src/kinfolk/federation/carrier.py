@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -79,8 +79,15 @@ class FederationCarrier:
     lost = 0.0
 
     def __init__(
-        self, post: Post, names: Sequence[str], terms: Sequence[Terms], record: Record, patience: float
+        self,
+        post: Post,
+        names: Sequence[str],
+        terms: Sequence[Terms],
+        record: Record,
+        patience: float,
+        join: Callable[[], None],
     ) -> None:
+        self._join: Callable[[], None] | None = join if record.known else None  # before the first request that is new
         self.post, self.names, self.terms, self.record, self.patience = post, names, terms, record, patience
         self.sites: list[Scope] = [each.scope for each in terms]
         self.number = 0
@@ -97,6 +104,9 @@ class FederationCarrier:
         key, asked = Key(self.record.run, 0, self.number), _digest(requests)
         blobs = self.record.past(self.number, asked)
         if blobs is None:
+            if self._join is not None:
+                self._join()
+                self._join = None
             blobs = self._asked(key, requests)
             self.record.add(asked, blobs)
         answers: dict[SiteId, Messages | Missing] = {}
