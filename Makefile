@@ -26,6 +26,7 @@ test: lint browser
 bench: .venv/.dev
 	$(BIN)/python benchmarks/gtvmin.py
 	$(BIN)/python benchmarks/instances.py
+	$(BIN)/python benchmarks/attack.py
 	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/updates.py
 	$(BIN)/python benchmarks/fedrelax.py

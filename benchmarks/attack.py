@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import sys
@@ -205,7 +206,8 @@ def kills(ground: Ground) -> Iterator[Attack]:
                 shutil.copytree(ground.run, folder)
                 (folder / "notes.txt").write_text("mine")
             words = ["fit", ground.table, *FLAGS, "--out", folder, *(["--force"] if force else [])]
-            killed(step, words)
+            if not killed(step, words):
+                return "silently wrong", "it was not killed"
             if force and [file.read_text() for file in place.rglob("notes.txt")] != ["mine"]:
                 return "silently wrong", "a file of the user's is gone"
             outcome, why = judged(invoke(*words), "either", lambda: True)
@@ -214,35 +216,56 @@ def kills(ground: Ground) -> Iterator[Attack]:
 
         return try_it
 
-    for step in cases.STEPS:
-        for force in (False, True):
-            yield Attack("kills", f"at step {step}{', --force' if force else ''}", attack(step, force))
+    for force in (False, True):
+        for step in moments(ground, force):
+            yield Attack("kills", f"at change {step}{', --force' if force else ''}", attack(step, force))
 
 
-def killed(step: int, words: list[Any]) -> None:
-    """Run a command in a process that is killed when it has made so many changes to files."""
+def moments(ground: Ground, force: bool) -> list[int]:
+    """Every eighth of the changes to files that a fit makes, and every other of the last ones."""
+
+    def counted_fit(place: Path) -> tuple[str, str]:
+        folder = place / "run"
+        if force:
+            shutil.copytree(ground.run, folder)
+        count = count_changes(0)
+        invoke("fit", ground.table, *FLAGS, "--out", folder, *(["--force"] if force else []))
+        return str(count[0]), ""
+
+    with tempfile.TemporaryDirectory() as place:
+        total = int(_outcome(*_child(counted_fit, Path(place)))[0])
+    return [*range(1, total - 40, 8), *range(total - 40, total + 1, 2)]
+
+
+def count_changes(last: int) -> list[int]:
+    """Count the changes to files in this process from now on, and kill it before one of them."""
+    count = [0]
+
+    def counted(original: Any) -> Any:
+        def before(*given: Any, **named: Any) -> Any:
+            count[0] += 1
+            if count[0] == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(*given, **named)
+
+        return before
+
+    for name in ("replace", "unlink", "rmdir", "mkdir", "write_bytes"):
+        setattr(Path, name, counted(getattr(Path, name)))
+    Workplace._append = counted(Workplace._append)  # type: ignore[method-assign]
+    return count
+
+
+def killed(last: int, words: list[Any]) -> bool:
+    """Run a command in a process that is killed before one of its changes to files; whether it was."""
     child = os.fork()
     if child == 0:
-        count, changed = [0], lambda original: original
-
-        def counted(original: Any) -> Any:
-            def before(*given: Any, **named: Any) -> Any:
-                count[0] += 1
-                if count[0] == step:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return original(*given, **named)
-
-            return before
-
-        changed = counted
-        for name in ("replace", "unlink", "rmdir", "mkdir", "write_bytes"):
-            setattr(Path, name, changed(getattr(Path, name)))
-        Workplace._append = changed(Workplace._append)  # type: ignore[method-assign]
+        count_changes(last)
         try:
             invoke(*words)
         finally:
             os._exit(0)
-    os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
 def together(ground: Ground) -> Iterator[Attack]:
@@ -284,8 +307,6 @@ def _child(work: Callable[[Path], tuple[str, str]], place: Path) -> tuple[int, i
 
 def _outcome(child: int, reading: int) -> tuple[str, str]:
     """What a process found, or that it did not end."""
-    import select
-
     ready, _, _ = select.select([reading], [], [], LIMIT)
     found = os.read(reading, 65_536) if ready else b'["no end", ""]'
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -302,15 +323,18 @@ def tried(attack: Attack) -> tuple[str, str]:
         return _outcome(*_child(attack.try_it, Path(place)))
 
 
-def all_attacks(ground: Ground, every: int = 1, only: str | None = None) -> list[Attack]:
-    """The cases, or every n-th of each group, which begins at another place in each."""
-    found = [list(group(ground)) for group in GROUPS]
-    return [
-        each
-        for k, group in enumerate(found)
-        for each in group[k % min(every, len(group)) :: every]
-        if only in (None, each.group)
-    ]
+def all_attacks(ground: Ground) -> list[Attack]:
+    """All cases."""
+    return [each for group in GROUPS for each in group(ground)]
+
+
+def some_of(attacks: list[Attack], every: int) -> list[Attack]:
+    """Every n-th case of each group, which begins at another place in each."""
+    groups: dict[str, list[Attack]] = {}
+    for each in attacks:
+        groups.setdefault(each.group, []).append(each)
+    found = enumerate(groups.values())
+    return [each for k, group in found for each in group[k % min(every, len(group)) :: every]]
 
 
 def counted(attacks: list[Attack], verbose: bool = False) -> dict[str, Counter[str]]:
@@ -345,7 +369,8 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         ground = Ground.made(Path(place))
-        counts = counted(all_attacks(ground, 12 if given.quick else 1, given.only), given.verbose)
+        attacks = some_of(all_attacks(ground), 12 if given.quick else 1)
+        counts = counted([each for each in attacks if given.only in (None, each.group)], given.verbose)
     print(table_of(counts))
     print(f"\n{time.monotonic() - began:.0f} seconds")
     return int(any(found[each] for found in counts.values() for each in BAD))

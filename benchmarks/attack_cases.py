@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import gzip
 import io
 import lzma
@@ -17,8 +19,6 @@ import numpy as np
 import pandas
 import pyarrow
 from pyarrow import parquet
-
-STEPS = [*range(1, 60, 6), *range(60, 110, 2)]  # changes to files, of about a hundred
 
 
 def shops(rows: int = 12, count: int = 4) -> pandas.DataFrame:
@@ -258,7 +258,7 @@ TABLES: list[TableCase] = [
     frame("a text among numbers", with_cell("price", 3, "dear"), "refuse"),
     frame("a text in the target", with_cell("sales", 3, "dear"), "refuse"),
     frame("a missing node", with_cell("shop", 3, None), "refuse"),
-    frame("complex features", lambda t: t.assign(price=t["price"].astype(str)), "run", right=good_fit),
+    frame("numbers as text", lambda t: t.assign(price=t["price"].astype(str)), "run", right=good_fit),
     frame("lists in cells", lambda t: t.assign(price=[[1.0]] * len(t)), "refuse"),
     frame("dictionaries in cells", lambda t: t.assign(more=[{"a": 1}] * len(t)), "either"),
     frame(
@@ -275,13 +275,13 @@ TABLES: list[TableCase] = [
     ),
     frame(
         "decimals",
-        lambda t: t.assign(price=[__import__("decimal").Decimal(str(v)) for v in t["price"]]),
+        lambda t: t.assign(price=[decimal.Decimal(str(v)) for v in t["price"]]),
         "either",
         right=good_fit,
     ),
     frame(
         "dates of the year 1",
-        lambda t: t.assign(more=[__import__("datetime").date(1, 1, 1 + k % 28) for k in range(len(t))]),
+        lambda t: t.assign(more=[datetime.date(1, 1, 1 + k % 28) for k in range(len(t))]),
         "either",
         right=good_fit,
     ),
