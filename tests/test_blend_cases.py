@@ -8,6 +8,7 @@ import pandas
 import pytest
 from sklearn.linear_model import Ridge
 
+from folders import sealed
 from kinfolk.checks import InputError
 from kinfolk.tables import learn, load
 from kinfolk.tables.blend import blend_weights, prior_weights
@@ -128,7 +129,7 @@ def test_weights_of_a_folder_must_be_shares(tmp_path):
         entry["weight"] = None if entry["weight"] is None else 0.0
     file.write_text(json.dumps(metrics))
     with pytest.raises(InputError, match=r"metrics\.json is missing or damaged"):
-        load(tmp_path / "run")
+        load(sealed(tmp_path / "run"))
 
 
 def test_a_trend_is_kept_where_it_helps_and_dropped_where_it_does_not():

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from kinfolk.cli import app
 from kinfolk.datasets import TABLES, named_table
-from kinfolk.tables.storage import unfinished
+from kinfolk.tables.workplace import unfinished
 from test_table import shops
 
 FIT = ["--node", "shop", "--target", "sales", "--features", "price,district"]
@@ -199,7 +199,8 @@ def test_members_that_cannot_be(members, words, folder, tmp_path, monkeypatch):
 def test_an_interrupted_run_with_a_member_from_another_file_starts_anew(folder, tmp_path, monkeypatch):
     """What was kept of a member belongs to the text of its file."""
 
-    def stopped(*_, **__):
+    def stopped(prepared, journal):
+        journal.cached("a part", lambda: np.ones(1))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("kinfolk.cli.jobs.learn_prepared", stopped)
@@ -214,7 +215,6 @@ def test_an_interrupted_run_with_a_member_from_another_file_starts_anew(folder, 
     ]
     (tmp_path / "kin.py").write_text("from sklearn.linear_model import Ridge as Near\n")
     assert invoke(*words).exit_code == 130
-    (unfinished(tmp_path / "run") / "journal").mkdir()
     assert "Resuming from" in invoke(*words).output
     (tmp_path / "kin.py").write_text("from sklearn.linear_model import Lasso as Near\n")
     refused = invoke(*words)
@@ -226,7 +226,8 @@ def test_an_interrupted_run_with_a_member_from_another_file_starts_anew(folder, 
 def test_other_edges_make_another_run(tmp_path, monkeypatch):
     """What was kept belongs to one graph: with the same edges a run goes on, with others it does not."""
 
-    def stopped(*_, **__):
+    def stopped(prepared, journal):
+        journal.cached("a part", lambda: np.ones(1))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("kinfolk.cli.jobs.learn_prepared", stopped)
@@ -234,7 +235,6 @@ def test_other_edges_make_another_run(tmp_path, monkeypatch):
     words = ["fit", tmp_path / "t.csv", *FIT, "--edges", tmp_path / "e.csv", "--out", tmp_path / "run"]
     (tmp_path / "e.csv").write_text("a,b\nshop 0,shop 1\n")
     assert invoke(*words).exit_code == 130
-    (unfinished(tmp_path / "run") / "journal").mkdir()
     assert "Resuming from" in invoke(*words).output
     (tmp_path / "e.csv").write_text("a,b\nshop 0,shop 2\n")
     refused = invoke(*words)

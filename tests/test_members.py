@@ -13,8 +13,9 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 import kinfolk
+from folders import sealed
 from kinfolk.checks import InputError
-from kinfolk.engine.saved_models import read_arrays, write_arrays
+from kinfolk.engine.saved_models import array_bytes, read_arrays
 from kinfolk.network.data import Data
 from kinfolk.network.network import Network
 from kinfolk.progress import progress_bar
@@ -22,6 +23,7 @@ from kinfolk.tables import Settings, learn, load
 from kinfolk.tables.blend import DECAY, blend_weights, evidence, prior_weights, row_weights
 from kinfolk.tables.families import family_of
 from kinfolk.tables.journal import Journal
+from kinfolk.tables.loading import load_results
 from kinfolk.tables.members import intercepts
 from kinfolk.tables.members.boosted import Boosted
 from kinfolk.tables.members.classes import ClassIntercepts
@@ -35,7 +37,6 @@ from kinfolk.tables.members.trees import Trees
 from kinfolk.tables.prepared import prepare
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.splits import Folding
-from kinfolk.tables.storage import load_results
 from kinfolk.tables.study import Study
 from kinfolk.tables.target import Target
 
@@ -590,7 +591,7 @@ def test_intervals_are_for_numbers_of_the_blend(runs):
 def spoilt(run, folder, file, change):
     run.save(folder)
     change(folder / "models" / file)
-    return folder
+    return sealed(folder)
 
 
 DAMAGE = {
@@ -617,7 +618,7 @@ def test_damage_is_one_sentence(name, runs, tmp_path):
 )
 def test_widths_that_are_none_are_refused(name, value, runs, tmp_path):
     def change(file):
-        write_arrays(file, {**read_arrays(file)[1], name: value})
+        file.write_bytes(array_bytes({**read_arrays(file)[1], name: value}))
 
     folder = spoilt(runs["number"][0], tmp_path / "run", "intervals.safetensors", change)
     with pytest.raises(InputError, match=r"intervals\.safetensors is missing or damaged"):
@@ -644,10 +645,10 @@ def test_trees_that_lead_nowhere_are_refused(name, runs, tmp_path):
 
     def change(file):
         arrays = read_arrays(file)[1]
-        write_arrays(file, {**arrays, key: altered(arrays[key])})
+        file.write_bytes(array_bytes({**arrays, key: altered(arrays[key])}))
 
     folder = spoilt(runs["number"][0], tmp_path / "run", "boosted/arrays.safetensors", change)
-    with pytest.raises(InputError, match="the boosted models is missing or damaged"):
+    with pytest.raises(InputError, match="the model 'boosted' is missing or damaged"):
         load(folder)
 
 

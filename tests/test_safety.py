@@ -17,6 +17,7 @@ from rich.console import Console
 from sklearn.linear_model import LinearRegression
 from typer.testing import CliRunner
 
+from folders import sealed
 from kinfolk.checks import InputError, printable
 from kinfolk.cli import app
 from kinfolk.cli.printing import print_exact, print_run
@@ -223,6 +224,7 @@ def spoil(file, gadget, marker):
     with zipfile.ZipFile(file, "w") as archive:
         for name, data in files.items():
             archive.writestr(name, data)
+    sealed(file.parents[3])
 
 
 @pytest.mark.parametrize("name", EXPLOITS)
@@ -269,6 +271,7 @@ def test_nothing_in_a_member_is_run(name, linear, tmp_path):
     shutil.copytree(linear, folder)
     content = packed((EXPLOITS | OTHERS)[name](marker), marker)
     (folder / "models" / "LinearRegression" / "estimator.skops").write_bytes(content)
+    sealed(folder)
     with pytest.raises(InputError, match=r"^Expected "):
         load(folder)
     assert not marker.exists()
@@ -281,6 +284,7 @@ def test_a_member_is_read_from_its_own_folder(name, linear, tmp_path):
     metrics = json.loads((folder / "metrics.json").read_text())
     metrics["entries"][name] = metrics["entries"].pop("slopes")
     (folder / "metrics.json").write_text(json.dumps(metrics))
+    sealed(folder)
     with pytest.raises(InputError, match="is missing or damaged"):
         load(folder)
 
@@ -298,6 +302,7 @@ def test_the_encoder_names_no_code(saved, folder, tmp_path):
     assert invoke("predict", folder, saved / "shops.csv").exit_code == 0
     assert not marker.exists()
     (folder / "models" / "encoder.safetensors").unlink()
+    sealed(folder)
     assert "encoder.safetensors is missing or damaged" in refused("predict", folder, saved / "shops.csv")
     assert not marker.exists()
 
@@ -376,6 +381,7 @@ def name_file(folder, table, **places):
     lines = "".join(f"{role} = {json.dumps(place)}\n" for role, place in places.items())
     path = json.dumps(str(table))
     (folder / "run.toml").write_text(f"table = {path}\n" + toml.replace("[settings]\n", "[settings]\n" + lines))
+    sealed(folder)
 
 
 @pytest.mark.parametrize("role", ["model", "method", "members"])
@@ -433,6 +439,7 @@ def test_another_format_is_refused(found, folder, saved):
     metrics = json.loads((folder / "metrics.json").read_text())
     metrics["format"] = found
     (folder / "metrics.json").write_text(json.dumps(metrics))
+    sealed(folder)
     for command in (["predict", folder, saved / "shops.csv"], ["show", folder], ["report", folder]):
         assert f"Expected a run of format {FORMAT}" in refused(*command)
 
@@ -447,10 +454,10 @@ def test_a_loss_is_looked_up_in_a_list(tmp_path):
     ):  # fmt: skip
         file.write_bytes(safetensors.numpy.save({"w": run.models.w}, {"kind": kind, "options": options}))
         with pytest.raises(InputError):
-            load(folder)
+            load(sealed(folder))
     file.write_bytes(safetensors.numpy.save({"w": np.zeros((2, 2))}, {"kind": "Squared", "options": "{}"}))
     with pytest.raises(InputError, match="missing or damaged"):
-        load(folder)
+        load(sealed(folder))
 
 
 @pytest.mark.parametrize("model", ["ridge", "tree"])
@@ -458,7 +465,9 @@ def test_damage_is_one_sentence(model, tmp_path):
     """Every file cut, and with bytes changed: a sentence, or a run, and never anything else."""
     run = learn(TABLE, node="shop", target="sales", model=model, lam=1.0, folds=2, progress=False)
     folder, rng = run.save(tmp_path / "run"), np.random.default_rng(0)
-    for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".html"):
+    for file in sorted(
+        path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".html", ".sha256")
+    ):
         content = file.read_bytes()
         for k in range(16):
             spoilt = bytearray(content[: rng.integers(len(content))] if k < 6 else content)
@@ -466,11 +475,11 @@ def test_damage_is_one_sentence(model, tmp_path):
                 spoilt[place : place + 1] = rng.bytes(1)
             file.write_bytes(spoilt)
             with contextlib.suppress(InputError):  # and nothing else
-                again = load(folder)
+                again = load(sealed(folder))
                 again.predict(TABLE)
                 print_run(again, Console(file=io.StringIO()))
         file.write_bytes(content)
-    assert (load(folder).predict(TABLE) == run.predict(TABLE)).all()
+    assert (load(sealed(folder)).predict(TABLE) == run.predict(TABLE)).all()
 
 
 def test_every_kind_of_model_comes_back(tmp_path):

@@ -9,6 +9,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import kinfolk
+from folders import sealed
 from kinfolk.checks import InputError
 from kinfolk.engine.saved_run import load_run
 from kinfolk.network.folds import places_of_rows, row_folds
@@ -19,8 +20,8 @@ from kinfolk.tables.groups import groups
 from kinfolk.tables.prepared import prepare
 from kinfolk.tables.reading import fingerprint
 from kinfolk.tables.rows import Rows
-from kinfolk.tables.storage import unfinished
 from kinfolk.tables.target import Target
+from kinfolk.tables.workplace import unfinished
 
 
 def shops(rows=30, noise=0.3, seed=0, count=8):
@@ -480,11 +481,15 @@ def test_models_of_unknown_types_are_not_loaded(tmp_path):
 def test_a_damaged_run_is_refused(run, tmp_path):
     folder = run.save(tmp_path / "run")
     (folder / "nodes.parquet").unlink()
-    with pytest.raises(InputError, match="missing or damaged"):
+    with pytest.raises(InputError, match=r"'nodes\.parquet' is missing"):
         load(folder)
+    with pytest.raises(InputError, match=r"nodes\.parquet is missing or damaged"):
+        load(sealed(folder))
     (folder / "metrics.json").write_text("{")
-    with pytest.raises(InputError, match="missing or damaged"):
+    with pytest.raises(InputError, match=r"'metrics\.json' is not as it was written"):
         load(folder)
+    with pytest.raises(InputError, match=r"metrics\.json is missing or damaged"):
+        load(sealed(folder))
     with pytest.raises(InputError, match="no such folder"):
         load(tmp_path / "nothing")
 

@@ -39,8 +39,8 @@ from kinfolk.objective.losses import Logistic as Logistic
 from kinfolk.objective.losses import Squared as Squared
 from kinfolk.objective.torch_loss import TorchLoss as TorchLoss
 from kinfolk.tables.learning import learn as learn
+from kinfolk.tables.loading import load as load
 from kinfolk.tables.reading import read_table as read_table
-from kinfolk.tables.storage import load as load
 from kinfolk.tables.table_run import TableRun as TableRun
 from kinfolk.theory.conditions import guaranteed_recovery as guaranteed_recovery
 from kinfolk.theory.constancy import constant_above as constant_above

@@ -6,13 +6,11 @@ import dataclasses
 import hashlib
 import json
 import shlex
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pandas
-import tomli_w
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -22,14 +20,16 @@ from kinfolk.cli.printing import print_comparison, print_exact, print_run, shown
 from kinfolk.cli.sources import EDGES, TABLES, edges_of, files_named, repeat_of
 from kinfolk.datasets import TABLES as DATA
 from kinfolk.datasets import named_table
-from kinfolk.tables import Settings, load, read_table
+from kinfolk.tables import Settings, TableRun, load, read_table
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.learning import compare, learn_prepared
+from kinfolk.tables.loading import load_results
 from kinfolk.tables.own_code import code_file, code_files
 from kinfolk.tables.prepared import Prepared, prepare
 from kinfolk.tables.reading import read_grown
 from kinfolk.tables.settings import read_toml
-from kinfolk.tables.storage import check_free, load_results, results_for_programs, save, start_over, unfinished
+from kinfolk.tables.storage import PAGE, renew_page, results_for_programs, save_in
+from kinfolk.tables.workplace import REPLACED, Workplace, check_free
 from kinfolk.version import __version__
 
 
@@ -45,8 +45,19 @@ def fit_table(
     """Learn from a table, or repeat a run; write its folder, and print what came out."""
     tables, pairs, given = repeated(table, edges, given, trusted)
     folder = out or Path(f"{tables[0].name.split('.')[0]}-run")
-    check_free(folder, force)
-    _fit(_prepared(tables, pairs, given), repeat_of(tables, pairs), folder, force, as_json)
+    whole = check_free(folder, force)
+    prepared = _prepared(tables, pairs, given)
+    with Workplace.opened(whole) as work:
+        run = _fit(prepared, repeat_of(tables, pairs), work, force, Console(stderr=as_json))
+    if as_json:
+        print(json.dumps({**results_for_programs(run), "folder": str(folder)}))
+        return
+    console = Console()
+    print_run(run, console)
+    console.print()
+    if (folder / REPLACED).is_dir():
+        console.print("Kept, as kinfolk did not write it:", shown(folder / REPLACED))
+    console.print("The page:", shown(folder / PAGE, style="bold"))
 
 
 def repeated(
@@ -96,28 +107,25 @@ def _absolute(place: str) -> str:
     return place if source is None else f"{source}:{place.rpartition(':')[2]}"
 
 
-def _fit(prepared: Prepared, repeat: dict[str, Any], folder: Path, force: bool, as_json: bool) -> None:
-    work, console = unfinished(folder), Console(stderr=as_json)
+def _fit(prepared: Prepared, repeat: dict[str, Any], work: Workplace, force: bool, console: Console) -> TableRun:
+    """Learn at a workplace, or go on there; the run is saved when it returns."""
     marks = {**repeat, "settings": prepared.settings.to_toml(), "made": _marks(prepared)}
-    if start_over(work, marks, force):
-        console.print(shown(f"Resuming from {work}."))
-    (work / "run.toml").write_text(tomli_w.dumps(marks), encoding="utf-8")
+    if work.resume(marks, force):
+        console.print(shown(f"Resuming from {work.place}."))
+        if work.is_complete:
+            work.take_name()
+            return load_results(work.folder)
     try:
-        run = learn_prepared(prepared, journal=Journal(work / "journal"))
-        save(run, folder, force=force, repeat=repeat)
+        run = learn_prepared(prepared, journal=Journal(work))
+        save_in(work, run, repeat)
     except KeyboardInterrupt:
-        where = printable(str(work))
+        where = printable(str(work.place))
         print(f"\nStopped. Finished work is kept in {where}: the same command resumes from there.", file=sys.stderr)
         raise typer.Exit(130) from None
     except InputError:
-        shutil.rmtree(work, ignore_errors=True)
+        work.abandon()
         raise
-    if as_json:
-        print(json.dumps({**results_for_programs(run), "folder": str(folder)}))
-        return
-    print_run(run, console)
-    console.print()
-    console.print("The page:", shown(folder / "report.html", style="bold"))
+    return run
 
 
 def _marks(prepared: Prepared) -> dict[str, str]:
@@ -188,7 +196,8 @@ def write_table(table: pandas.DataFrame, out: Path | None) -> None:
 
 def write_report(folder: Path, out: Path | None, trusted: str | None) -> None:
     """Write the page of a run again."""
-    print_exact(str(load(folder, trusted=comma_list(trusted or "")).report(out or folder / "report.html")))
+    run = load(folder, trusted=comma_list(trusted or ""))
+    print_exact(str(renew_page(run, folder) if out is None else run.report(out)))
 
 
 def show_run(folder: Path, as_json: bool) -> None:

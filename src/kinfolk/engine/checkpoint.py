@@ -14,13 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
 from kinfolk.checks import AtLeast, InputError, check_value, listing
+from kinfolk.engine.locking import locked
 from kinfolk.engine.packing import Packer, Tree, Unpacker
 from kinfolk.engine.protocol import Snapshot
 from kinfolk.engine.run import Position
@@ -29,12 +30,7 @@ from kinfolk.network.fingerprint import fingerprint, fingerprints
 from kinfolk.network.problem import Problem
 from kinfolk.version import __version__
 
-try:
-    import fcntl
-except ImportError:  # Windows: two runs into one folder are not noticed there
-    fcntl = None  # type: ignore[assignment]
-
-FILE, DRAFT, LOCK = "checkpoint.safetensors", "checkpoint.part", "lock"
+FILE, DRAFT = "checkpoint.safetensors", "checkpoint.part"
 FORMAT = 1
 
 
@@ -192,7 +188,11 @@ class Checkpoints:
         self.folder, self.every, self.failure = folder, every, failure
         self.warned = False
         self._marks: dict[str, str] | None = None  # of the network
-        self._lock = self._locked()
+        self._lock = locked(
+            folder,
+            f"Expected a folder of checkpoints that nobody uses, another run writes to {str(folder)!r}: wait for it, "
+            "or choose another folder.",
+        )
 
     @classmethod
     def new(cls, folder: str | Path, every: int, failure: Literal["stop", "go on"]) -> Checkpoints:
@@ -218,20 +218,6 @@ class Checkpoints:
             raise InputError(
                 f"Expected a folder for checkpoints, cannot use {str(place)!r}: {error.strerror}."
             ) from error
-
-    def _locked(self) -> IO[str]:
-        """A lock that ends with the process, however that ends."""
-        handle = (self.folder / LOCK).open("w")
-        try:
-            if fcntl is not None:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            handle.close()
-            raise InputError(
-                f"Expected a folder of checkpoints that nobody uses, another run writes to {str(self.folder)!r}: "
-                "wait for it, or choose another folder."
-            ) from error
-        return handle
 
     def close(self) -> None:
         """Let others use the folder."""

@@ -30,21 +30,20 @@ LINEAR: Mapping[str, type[losses.Loss] | type[LinearModel]] = {  # what paramete
 WRAPPERS: Mapping[str, type[Estimator]] = {"Estimator": Estimator, "AsClassifier": AsClassifier}
 
 
-def write_models(models: Any, folder: Path) -> None:
-    """Write linear models as arrays, estimators with ``dump_estimators``."""
+def model_file(models: Any, called: str) -> tuple[str, bytes]:
+    """The name and the content of a file: linear models as arrays, estimators with ``dump_estimators``."""
     if isinstance(models, LinearModels):
-        _write_linear(folder, models.w, models.loss)
-    elif isinstance(models, FittedModels) and isinstance(models.kinds[0], LinearModel):
-        _write_linear(folder, _stacked(models.fitted), dataclasses.replace(models.kinds[0], step=None))
-    elif isinstance(models, FittedModels) and type(models.kinds[0]) in WRAPPERS.values():
+        return ARRAYS, _linear_bytes(models.w, models.loss)
+    if isinstance(models, FittedModels) and isinstance(models.kinds[0], LinearModel):
+        return ARRAYS, _linear_bytes(_stacked(models.fitted), dataclasses.replace(models.kinds[0], step=None))
+    if isinstance(models, FittedModels) and type(models.kinds[0]) in WRAPPERS.values():
         classes = None if models.classes is None else models.classes.tolist()
         kept = {"wrapper": type(models.kinds[0]).__name__, "fitted": list(models.fitted), "classes": classes}
-        (folder / ESTIMATORS).write_bytes(dump_estimators(kept, f"the {folder.name} models"))
-    else:
-        raise InputError(
-            f"Expected linear models or estimators to save, got {type(getattr(models, 'kinds', [models])[0]).__name__}:"
-            " predict in the same session."
-        )
+        return ESTIMATORS, dump_estimators(kept, f"the {called} models")
+    raise InputError(
+        f"Expected linear models or estimators to save, got {type(getattr(models, 'kinds', [models])[0]).__name__}:"
+        " predict in the same session."
+    )
 
 
 def read_models(
@@ -56,10 +55,11 @@ def read_models(
     return _read_estimators(folder / ESTIMATORS, node_count, feature_count, trusted)
 
 
-def write_arrays(file: Path, arrays: Mapping[str, Any], words: dict[str, str] | None = None) -> None:
-    """Write arrays, and some words beside them."""
+def array_bytes(arrays: Mapping[str, Any], words: dict[str, str] | None = None) -> bytes:
+    """Arrays, and some words beside them, as the content of a file."""
     solid = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    file.write_bytes(safetensors.numpy.save(solid, metadata=words))
+    content: bytes = safetensors.numpy.save(solid, metadata=words)
+    return content
 
 
 def read_arrays(file: Path) -> tuple[Mapping[str, str], dict[str, Any]]:
@@ -74,7 +74,7 @@ def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)
 
 
-def _write_linear(folder: Path, w: Any, belongs_to: losses.Loss | LinearModel) -> None:
+def _linear_bytes(w: Any, belongs_to: losses.Loss | LinearModel) -> bytes:
     """Parameters, and the loss or the model that they belong to: its name and its options."""
     kind = type(belongs_to)
     known = LINEAR.get(kind.__name__) is kind
@@ -82,7 +82,7 @@ def _write_linear(folder: Path, w: Any, belongs_to: losses.Loss | LinearModel) -
         "kind": kind.__name__ if known else f"{kind.__module__}.{kind.__name__}",
         "options": json.dumps(dataclasses.asdict(belongs_to), default=plain),
     }
-    write_arrays(folder / ARRAYS, {"w": w}, words)
+    return array_bytes({"w": w}, words)
 
 
 def _stacked(fits: Sequence[LinearFit | None]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import pandas
 
 from kinfolk.engine.leaving import declared
 from kinfolk.engine.protocol import PREDICTIONS
-from kinfolk.engine.saved_models import read_models, write_models
+from kinfolk.engine.saved_models import model_file, read_models
 
 if TYPE_CHECKING:
     from kinfolk.engine.run import Run
@@ -68,15 +68,21 @@ class SavedRun:
     account: Account
 
 
+def run_files(run: Run | SavedRun, called: str) -> Iterator[tuple[str, bytes]]:
+    """The files of a run, by name: its models, ``run.json`` and ``history.parquet``."""
+    yield model_file(run.models, called)
+    yield "run.json", json.dumps(asdict(run.account), indent=1).encode()
+    yield "history.parquet", run.history.reset_index().to_parquet(index=False)
+
+
 def save_run(run: Run | SavedRun, folder: Path) -> None:
-    """Write a run into a new folder, all of it or nothing: ``run.json``, ``history.parquet`` and the models."""
+    """Write a run into a new folder, all of it or nothing."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".run-") as place:
         draft = Path(place) / folder.name
         draft.mkdir()
-        run.history.reset_index().to_parquet(draft / "history.parquet", index=False)
-        (draft / "run.json").write_text(json.dumps(asdict(run.account), indent=1), encoding="utf-8")
-        write_models(run.models, draft)
+        for name, content in run_files(run, folder.name):
+            (draft / name).write_bytes(content)
         draft.replace(folder)
 
 

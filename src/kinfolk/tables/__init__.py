@@ -10,9 +10,9 @@
 """
 
 from kinfolk.tables.learning import compare, learn
+from kinfolk.tables.loading import load
 from kinfolk.tables.reading import read_table
 from kinfolk.tables.settings import Settings
-from kinfolk.tables.storage import load
 from kinfolk.tables.table_run import TableRun
 
 __all__ = ["Settings", "TableRun", "compare", "learn", "load", "read_table"]

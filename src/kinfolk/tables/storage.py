@@ -1,47 +1,35 @@
-"""Run directories: all about a run on a table in one folder, complete or not there.
+"""Saving runs: all about a run on a table in one folder, complete or not there.
 
-A folder may come from anybody: nothing in it is unpickled, and none of its code is run. What is kinfolk's own, such as
-linear models and the encoder, is written as arrays (safetensors) and JSON; estimators go through ``stored``. What
-follows from other files, such as the leaderboard, is written for other programs and never read back.
+What is kinfolk's own, such as linear models and the encoder, is written as arrays (safetensors) and JSON; estimators go
+through ``stored``. What follows from other files, such as the leaderboard, is written for other programs and never read
+back.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
-import shutil
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import asdict
+from io import BytesIO
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import networkx
 import numpy as np
-import pandas
 import tomli_w
 
-from kinfolk.checks import InputError, printable
-from kinfolk.engine.saved_models import plain, read_arrays, write_arrays
-from kinfolk.network.graph import Graph
-from kinfolk.report.facts import Changes, GraphOrigin, Made, Note, Part, Role
-from kinfolk.tables.columns import Columns
-from kinfolk.tables.encoding import Encoder
+from kinfolk.checks import InputError
+from kinfolk.engine.saved_models import array_bytes, plain
+from kinfolk.report.page import page_html
 from kinfolk.tables.entry import Entry
-from kinfolk.tables.held_out import HeldOutErrors
-from kinfolk.tables.intervals import STEPS, Intervals
-from kinfolk.tables.members.saving import Reader, kind_of, write_fitted
-from kinfolk.tables.members.together import RunFit
-from kinfolk.tables.own_code import code_files, trusted_types
-from kinfolk.tables.path import path_of
-from kinfolk.tables.settings import Settings, read_toml
+from kinfolk.tables.manifest import MANIFEST, Manifest, checksum, write_whole
+from kinfolk.tables.members.saving import fitted_files, kind_of
 from kinfolk.tables.table_run import TableRun
-from kinfolk.tables.target import Target
+from kinfolk.tables.workplace import Workplace, check_free
 
-UNFINISHED = ".unfinished"
-FORMAT = 4  # of a folder; another one is refused
+FORMAT = 5  # of a folder; another one is refused
+PAGE = "report.html"
 KEPT = (
     "part",
     "method",
@@ -62,83 +50,64 @@ CHANGED = ("parts", "error_new", "error_before", "seconds")  # ... and of all no
 LOSS = "loss "  # begins the columns with the losses of held-out rows
 
 
-# ---------------------------------------------------------------------- a folder that is complete, or called unfinished
-
-
-def unfinished(folder: Path) -> Path:
-    """Where a run is kept until it is complete: beside its folder."""
-    return folder.with_name(folder.name + UNFINISHED)
-
-
-def check_free(folder: Path, force: bool) -> None:
-    """Refuse to overwrite what is there, unless ``force`` is set; a folder that is no run is never touched."""
-    if not folder.exists():
-        return
-    if not (folder / "run.toml").is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"Expected a folder for the run, {str(folder)!r} holds something else: choose another name.")
-    if (folder / "run.toml").is_file() and not force:
-        raise InputError(
-            f"Expected a new folder, {str(folder)!r} already holds a run: choose another, or use force (--force)."
-        )
-
-
-def start_over(work: Path, marks: dict[str, Any], force: bool) -> bool:
-    """Make the folder of an unfinished run; True if it resumes one with the same settings and table."""
-    before = work / "run.toml"
-    if before.is_file() and (work / "journal").is_dir() and not force:
-        if tomllib.loads(before.read_text(encoding="utf-8")) == marks:
-            return True
-        raise InputError(
-            f"Expected to resume the unfinished run in {str(work)!r}, but it has other settings, edges or another "
-            "table: repeat its command, or start afresh with --force."
-        )
-    shutil.rmtree(work, ignore_errors=True)
-    try:
-        work.mkdir(parents=True)
-    except OSError as error:
-        raise InputError(f"Expected a folder for the run, cannot make {str(work)!r}: {error.strerror}.") from error
-    return False
-
-
-def save(run: TableRun, folder: Path, *, force: bool = False, repeat: dict[str, Any] | None = None) -> Path:
-    """Write a run into a folder beside it, which takes its name when all is there."""
-    check_free(folder, force)
-    work = unfinished(folder)
-    work.mkdir(parents=True, exist_ok=True)
-    _write(run, work, repeat or {})
-    shutil.rmtree(work / "journal", ignore_errors=True)
-    if folder.exists():
-        shutil.rmtree(folder)
-    work.replace(folder)
+def save(run: TableRun, folder: Path, *, force: bool = False) -> Path:
+    """Write a run into a folder beside it, which takes its name when all is there; what cannot be saved leaves none."""
+    with Workplace.opened(check_free(folder, force)) as work:
+        work.resume({"written by": "save"}, force)
+        try:
+            save_in(work, run, {})
+        except InputError:
+            work.abandon()
+            raise
     return folder
 
 
-def _write(run: TableRun, folder: Path, repeat: dict[str, Any]) -> None:
-    models = folder / "models"
-    shutil.rmtree(models, ignore_errors=True)
-    models.mkdir()
-    for name, entry in run.entries.items():
+def save_in(work: Workplace, run: TableRun, repeat: dict[str, Any]) -> None:
+    """Write a run at its workplace, then let the folder take its name."""
+    names = []
+    for name, content in _files(run, repeat):
+        work.write(name, content)
+        names.append(name)
+    work.complete(names)
+
+
+def _files(run: TableRun, repeat: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """The files of a run, by name."""
+    yield "run.toml", _toml(run, repeat)
+    for member, entry in run.entries.items():
         if entry.fitted is not None:
-            write_fitted(entry.fitted, models / name)
-    write_arrays(
-        models / "encoder.safetensors", run.encoder.to_arrays(), {"columns": json.dumps(run.encoder.to_json())}
-    )
+            for name, content in fitted_files(entry.fitted, member):
+                yield f"models/{member}/{name}", content
+    words = {"columns": json.dumps(run.encoder.to_json())}
+    yield "models/encoder.safetensors", array_bytes(run.encoder.to_arrays(), words)
     if run.intervals is not None:
-        write_arrays(models / INTERVALS, asdict(run.intervals))
+        yield f"models/{INTERVALS}", array_bytes(asdict(run.intervals))
     losses = {f"{LOSS}{role}": loss for role, loss in run.errors.rows.items()}
     losses |= {} if run.errors.times is None else {TIME: run.errors.times}
-    run.predictions.assign(**losses).to_parquet(folder / "predictions.parquet", index=False)
-    run.nodes.reset_index().to_parquet(folder / "nodes.parquet", index=False)
+    yield "predictions.parquet", run.predictions.assign(**losses).to_parquet(index=False)
+    yield "nodes.parquet", run.nodes.reset_index().to_parquet(index=False)
     if run.changes is not None:
-        run.changes.nodes.reset_index().to_parquet(folder / CHANGES, index=False)
-    arrays = {"groups": run.path.groups, "signature": run.path.signature.astype(np.float32)}
-    write_arrays(folder / "path.safetensors", arrays)
-    _write_graph(run, folder / "graph.graphml")
-    (folder / "metrics.json").write_text(json.dumps(_metrics(run), indent=1, default=plain), encoding="utf-8")
+        yield CHANGES, run.changes.nodes.reset_index().to_parquet(index=False)
+    path = {"groups": run.path.groups, "signature": run.path.signature.astype(np.float32)}
+    yield "path.safetensors", array_bytes(path)
+    yield "graph.graphml", _graphml(run)
+    yield "metrics.json", json.dumps(_metrics(run), indent=1, default=plain).encode()
+    yield PAGE, page_html(run.facts).encode()
+
+
+def _toml(run: TableRun, repeat: dict[str, Any]) -> bytes:
     made = {name: value for name, value in asdict(run.made).items() if isinstance(value, str)}
-    words = tomli_w.dumps({**repeat, "settings": run.settings.to_toml(), "made": made})
-    (folder / "run.toml").write_text(words, encoding="utf-8")
-    run.report(folder / "report.html")
+    return tomli_w.dumps({**repeat, "settings": run.settings.to_toml(), "made": made}).encode()
+
+
+def renew_page(run: TableRun, folder: Path) -> Path:
+    """Write the page of a saved run again, and list its checksum."""
+    manifest = Manifest.read(folder / MANIFEST)
+    assert manifest is not None
+    content = page_html(run.facts).encode()
+    write_whole(folder / PAGE, content)
+    write_whole(folder / MANIFEST, Manifest({**manifest.checksums, PAGE: checksum(content)}).content)
+    return folder / PAGE
 
 
 def _metrics(run: TableRun) -> dict[str, Any]:
@@ -168,237 +137,26 @@ def results_for_programs(run: TableRun) -> dict[str, Any]:
     }
 
 
-def _write_graph(run: TableRun, file: Path) -> None:
+def _graphml(run: TableRun) -> bytes:
     """The graph for other programs: names, groups, places and gains of nodes, weights and flows of edges."""
     graph = networkx.Graph()
     for k, (name, row) in enumerate(run.nodes.iterrows()):
-        known_as = _for_xml(str(name))
+        known_as = for_xml(str(name))
         graph.add_node(known_as, group=int(row["group"]), number=k)
         if run.places is not None:
             graph.nodes[known_as].update(latitude=float(run.places[k, 0]), longitude=float(run.places[k, 1]))
-    names = [_for_xml(str(name)) for name in run.nodes.index]
+    names = [for_xml(str(name)) for name in run.nodes.index]
     for head, tail, weight, flow in run.edges.to_numpy().tolist():
         graph.add_edge(names[int(head)], names[int(tail)], weight=weight, flow=flow)
-    networkx.write_graphml(graph, file)
+    out = BytesIO()
+    networkx.write_graphml(graph, out)
+    return out.getvalue()
 
 
-def _for_xml(name: str) -> str:
+def for_xml(name: str) -> str:
     r"""A name with escapes for what XML cannot hold; different names stay different.
 
-    >>> print(_for_xml("a\x00b"), _for_xml("a\\x00b"), _for_xml("Zürich"))
+    >>> print(for_xml("a\x00b"), for_xml("a\\x00b"), for_xml("Zürich"))
     a\x00b a\x5cx00b Zürich
     """
     return re.sub(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\\]", lambda found: f"\\x{ord(found[0]):02x}", name)
-
-
-# ---------------------------------------------------------------------- reading
-
-
-def load(folder: str | Path, *, trusted: Sequence[str] = ()) -> TableRun:
-    """A run that was saved. No code of the folder is run, whoever it comes from.
-
-    Parameters
-    ----------
-    folder : str or Path
-        The folder of a finished run.
-    trusted : Sequence[str]
-        What else may be used: full names of types of models, such as ``"mine.Ridge"``, or files of your own that define
-        them, such as ``"mine.py"``. A file is run, so name only one that you know.
-
-    Returns
-    -------
-    TableRun
-        The run, which predicts as before.
-
-    Raises
-    ------
-    InputError
-        If the folder is no finished run, is damaged, has another format, or holds types that are not known.
-    """
-    folder = Path(folder)
-    trusted = [trusted] if isinstance(trusted, str) else list(trusted)
-    _check_finished(folder)
-    with _reading(folder, "run.toml"):
-        sources = [each for each in code_files(read_toml(folder / "run.toml")["settings"]) if each[0] != "method"]
-    if sources and not trusted:
-        what, source = sources[0]
-        typed = printable(shlex.quote(str(source)))
-        raise InputError(
-            f"Expected a {what} that kinfolk knows, that of this run comes from {str(source)!r}: read that file, and "
-            f"if you trust it, add --trust {typed} (in Python: trusted=[{str(source)!r}])."
-        )
-    return _loaded(folder, True, trusted_types(trusted))
-
-
-def load_results(folder: Path) -> TableRun:
-    """A run without its models: what it found, to look at."""
-    return _loaded(folder, False, [])
-
-
-def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
-    """Read what is stored, and derive the rest, so that whatever does not fit together is noticed."""
-    _check_finished(folder)
-    with _reading(folder, "metrics.json"):
-        metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-        _check_format(metrics.get("format"), folder)
-        target, columns = Target(**_tupled(metrics["target"])), Columns(**_tupled({**metrics["columns"], "notes": []}))
-        origin, made = GraphOrigin(**_tupled(metrics["origin"])), Made(**metrics["made"])
-        remarks, tried = [Note(**note) for note in metrics["remarks"]], dict(metrics["entries"])
-    with _reading(folder, "run.toml"):
-        settings = Settings.of(read_toml(folder / "run.toml")["settings"])
-    with _reading(folder, "nodes.parquet"):
-        nodes = pandas.read_parquet(folder / "nodes.parquet", columns=["node", "train_rows"])
-        names, train_rows = [str(name) for name in nodes["node"]], nodes["train_rows"].to_numpy(dtype=np.int64)
-    with _reading(folder, "graph.graphml"):
-        graph, flow, places = _read_graph(folder / "graph.graphml", names)
-    with _reading(folder, "encoder.safetensors"):
-        words, arrays = read_arrays(folder / "models" / "encoder.safetensors")
-        encoder = Encoder.of(json.loads(words["columns"]), arrays)
-        if encoder.columns != set(columns.features):
-            raise ValueError("other columns than those of the table")
-    reader = Reader(target, len(names), len(encoder.get_feature_names_out()), places, trusted)
-    entries: dict[str, Entry] = {}
-    for name, kept in tried.items():
-        with _reading(folder, f"the {name} models"):
-            entries[name] = _read_entry(name, folder / "models" / _inside(name), kept, reader, entries, models)
-    with _reading(folder, "metrics.json"):
-        _check_weights(entries)
-    with _reading(folder, "intervals.safetensors"):
-        intervals = _read_intervals(folder / "models" / INTERVALS, len(names)) if metrics["intervals"] else None
-    with _reading(folder, "path.safetensors"):
-        arrays = read_arrays(folder / "path.safetensors")[1]
-        path = path_of(target, entries[Role.TAILORED], **arrays, **_tupled(metrics["path"]))
-    with _reading(folder, "predictions.parquet"):
-        predictions = pandas.read_parquet(folder / "predictions.parquet")
-        errors = _errors(predictions, names, target)
-    with _reading(folder, CHANGES):
-        changes = _read_changes(folder / CHANGES, metrics.get("changes"), names)
-    run = TableRun(
-        settings=settings, columns=columns, encoder=encoder, target=target, graph=graph, places=places,
-        entries=entries, flow=flow, path=path, train_rows=train_rows,
-        errors=errors, intervals=intervals,
-        predictions=predictions.drop(columns=[f"{LOSS}{role}" for role in errors.rows] + [TIME], errors="ignore"),
-        remarks=remarks, origin=origin, made=made, changes=changes,
-    )  # fmt: skip
-    with _reading(folder, "a part"):
-        _ = run.leaderboard, run.nodes, run.edges, run.judgement, run.notes
-    return run
-
-
-def _read_entry(
-    name: str, folder: Path, kept: Mapping[str, Any], reader: Reader, before: Mapping[str, Entry], models: bool
-) -> Entry:
-    values, errors = np.array(kept["values"], dtype=np.float64), np.array(kept["errors"], dtype=np.float64)
-    shares = np.array(kept["shares"], dtype=np.float64)
-    if kept["part"] not in get_args(Part) or len(values) != len(errors) or not 0 <= kept["best"] < max(len(values), 1):
-        raise ValueError("a choice of other values")
-    if len(errors) and errors.shape[1:] != shares.shape:
-        raise ValueError("shares of other folds")
-    fitted, stored = None, kept["stored"]
-    if stored is not None:
-        base = before[Role.POOLED].fitted if name != Role.POOLED else None
-        pooled = base if isinstance(base, RunFit) else None
-        fitted = reader.read(stored, folder, pooled) if models else reader.without_models(stored, folder)
-    weight = None if kept["weight"] is None else float(kept["weight"])
-    return Entry(
-        name, kept["part"], str(kept["method"]), tuple(map(str, kept["parameters"])), values, errors, shares,
-        int(kept["best"]), weight, str(kept["needs"]), float(kept["sent"]), float(kept["seconds"]), fitted,
-    )  # fmt: skip
-
-
-def _check_weights(entries: Mapping[str, Entry]) -> None:
-    """Weights of members are shares of one; others have none."""
-    weights = [entry.weight for entry in entries.values() if entry.weight is not None]
-    parts = {entry.part for entry in entries.values() if entry.weight is not None}
-    if parts != {"member"} or min(weights) < 0 or not np.isclose(sum(weights), 1.0):
-        raise ValueError("weights that are no shares")
-
-
-def _read_intervals(file: Path, node_count: int) -> Intervals:
-    arrays = read_arrays(file)[1]
-    sizes = {"scale": node_count, "seen": node_count, "quantiles": STEPS + 1, "unseen": STEPS + 1}
-    if {name: array.shape for name, array in arrays.items()} != {name: (size,) for name, size in sizes.items()}:
-        raise ValueError("intervals of other nodes")
-    if arrays["seen"].dtype != bool or not all(np.isfinite(array).all() for array in arrays.values()):
-        raise ValueError("widths that are none")
-    if (arrays["scale"] < 0).any() or any((np.diff(arrays[name]) < 0).any() for name in ("quantiles", "unseen")):
-        raise ValueError("widths that are none")
-    return Intervals(**arrays)
-
-
-def _read_changes(file: Path, kept: Mapping[str, Any] | None, names: list[str]) -> Changes | None:
-    if kept is None:
-        return None
-    nodes = pandas.read_parquet(file).set_index("node")
-    found = Changes(nodes, **_tupled(dict(kept)))
-    if [str(name) for name in nodes.index] != names or not all(size > 0 for size in found.parts):
-        raise ValueError("changes of other nodes")
-    return found
-
-
-def _inside(name: str) -> str:
-    """A name that is that of a folder, and of no other place."""
-    if Path(name).name != name or name in ("", ".", ".."):
-        raise ValueError(f"a member called {name!r}")
-    return name
-
-
-def _errors(predictions: pandas.DataFrame, names: list[str], target: Target) -> HeldOutErrors:
-    number = {name: k for k, name in enumerate(names)}
-    marked = [str(column) for column in predictions if str(column).startswith(LOSS)]
-    losses = {column.removeprefix(LOSS): predictions[column].to_numpy() for column in marked}
-    if not all(np.isfinite(loss).all() and (loss >= 0).all() for loss in losses.values()) or not len(predictions):
-        raise ValueError("losses that are none")
-    times = predictions[TIME].to_numpy(dtype=np.float64) if TIME in predictions else None
-    owner = np.array([number[name] for name in predictions["node"]], dtype=np.int64)
-    return HeldOutErrors(losses, owner, target, times)
-
-
-def _check_finished(folder: Path) -> None:
-    if not (folder / "metrics.json").is_file():
-        half = "is unfinished: run the same command again to finish it"
-        state = half if unfinished(folder).is_dir() else "is no such folder"
-        raise InputError(f"Expected the folder of a finished run, {str(folder)!r} {state}.")
-
-
-@contextmanager
-def _reading(folder: Path, what: str) -> Iterator[None]:
-    """Whatever goes wrong with a part of a run becomes one sentence."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # readers of damaged files raise anything
-        brief = printable(f"{type(error).__name__}: {str(error).strip()[:100]}")
-        raise InputError(
-            f"Expected a complete run in {str(folder)!r}, {what} is missing or damaged ({brief}): fit again, or get "
-            "the folder again."
-        ) from error
-
-
-def _check_format(found: Any, folder: Path) -> None:
-    if found != FORMAT:
-        raise InputError(
-            f"Expected a run of format {FORMAT}, {str(folder)!r} has format {found!r} of another version of kinfolk: "
-            f"use that version, or fit again with kinfolk fit {printable(shlex.quote(str(folder / 'run.toml')))}."
-        )
-
-
-def _tupled(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-
-
-def _read_graph(file: Path, names: list[str]) -> tuple[Graph, Any, Any]:
-    """The graph, the flows of its edges, and the places of its nodes, if they are there."""
-    stored = networkx.read_graphml(file)
-    number = {_for_xml(name): k for k, name in enumerate(names)}
-    rows = [
-        (*sorted((number[a], number[b])), value["weight"], value["flow"]) for a, b, value in stored.edges(data=True)
-    ]
-    edges = pandas.DataFrame(sorted(rows), columns=["head", "tail", "weight", "flow"])
-    graph = Graph(
-        len(names), edges[["head", "tail"]].to_numpy(dtype=np.int64).reshape(-1, 2), edges["weight"].to_numpy(), names
-    )
-    spots = [(stored.nodes[name].get("latitude"), stored.nodes[name].get("longitude")) for name in number]
-    places = None if any(spot[0] is None for spot in spots) else np.array(spots, dtype=np.float64)
-    return graph, edges["flow"].to_numpy(dtype=np.float64), places

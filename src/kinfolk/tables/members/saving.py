@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kinfolk.engine.saved_models import read_arrays, write_arrays
-from kinfolk.engine.saved_run import load_run, save_run
+from kinfolk.engine import saved_models
+from kinfolk.engine.saved_models import array_bytes, read_arrays
+from kinfolk.engine.saved_run import load_run, run_files
 from kinfolk.local_models.stored import dump_estimators, load_estimators
 from kinfolk.tables.members.boosted import BoostedFit
 from kinfolk.tables.members.own import OwnFit
@@ -21,6 +22,7 @@ from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
 ARRAYS, ESTIMATOR = "arrays.safetensors", "estimator.skops"
+MODEL_FILES = (ARRAYS, ESTIMATOR, saved_models.ARRAYS, saved_models.ESTIMATORS)
 OWN: Link = "own"
 SOFTMAX: Link = "softmax"
 KINDS = {LinearFit: "linear", RunFit: "runs", BoostedFit: "boosted", OwnFit: "own"}
@@ -31,19 +33,17 @@ def kind_of(fitted: Any) -> str:
     return KINDS[type(fitted)]
 
 
-def write_fitted(fitted: Any, folder: Path) -> None:
-    """Write what a member has learnt into a new folder."""
+def fitted_files(fitted: Any, name: str) -> Iterator[tuple[str, bytes]]:
+    """The files of what a member has learnt, by name."""
     if isinstance(fitted, RunFit):
         for k, run in enumerate(fitted.runs):
-            save_run(run, folder / str(k))
-        return
-    folder.mkdir()
-    if isinstance(fitted, OwnFit):
-        (folder / ESTIMATOR).write_bytes(dump_estimators(fitted.estimator, f"the {folder.name} model"))
+            yield from ((f"{k}/{file}", content) for file, content in run_files(run, name))
+    elif isinstance(fitted, OwnFit):
+        yield ESTIMATOR, dump_estimators(fitted.estimator, f"the {name} model")
     elif isinstance(fitted, LinearFit):
-        write_arrays(folder / ARRAYS, {"w": fitted.scores.w}, {"link": fitted.scores.link})
+        yield ARRAYS, array_bytes({"w": fitted.scores.w}, {"link": fitted.scores.link})
     else:
-        write_arrays(folder / ARRAYS, fitted.trees.to_arrays())
+        yield ARRAYS, array_bytes(fitted.trees.to_arrays())
 
 
 class Reader:
