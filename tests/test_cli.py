@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pandas
 import pytest
 from typer.testing import CliRunner
 
+from kinfolk.algorithms.gtvmin.certificate import Certificate
 from kinfolk.cli import app
 from kinfolk.datasets import TABLES, named_table
 from kinfolk.tables.workplace import unfinished
@@ -450,3 +452,110 @@ def test_demo_fails_before_the_work(tmp_path):
         result = invoke("demo", *arguments)
         assert result.exit_code in (1, 2)
         assert "error" not in result.stdout
+
+
+# ---------------------------------------------------------------------- files, terminals and logs
+
+
+def test_predictions_replace_only_predictions(folder, tmp_path):
+    """Neither the rows, nor a file of the run, nor anything else; and no file beside it is touched."""
+    shutil.copy(folder / "shops.csv", tmp_path / "shops.csv")
+    (tmp_path / ".env").write_text("secret")
+    (tmp_path / "letter.csv").write_text("dear,all\n1,2\n")
+    words = ["predict", folder / "run", tmp_path / "shops.csv", "--out"]
+    for name in ("shops.csv", "letter.csv", ".env", "."):
+        before = (tmp_path / name).read_bytes() if name != "." else b""
+        result = invoke(*words, tmp_path / name)
+        assert result.exit_code == 1, result.output
+        assert "choose another name" in result.stderr
+        assert name == "." or (tmp_path / name).read_bytes() == before
+    assert "something else" in invoke(*words, folder / "run" / "run.toml").stderr
+    for name in ("env", "p.csv", "p.csv.gz", "p.parquet"):
+        for _ in range(2):
+            assert invoke(*words, tmp_path / name).exit_code == 0
+    assert (tmp_path / ".env").read_text() == "secret"
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"shops.csv", ".env", "letter.csv", "env", "p.csv", "p.csv.gz", "p.parquet"}
+    frames = [pandas.read_csv(tmp_path / name) for name in ("env", "p.csv", "p.csv.gz")]
+    assert all(frame.equals(frames[0]) for frame in frames)
+
+
+def test_a_page_replaces_only_a_page(folder, tmp_path):
+    (tmp_path / "mine.html").write_text("<!doctype html><p>mine")
+    result = invoke("report", folder / "run", "--out", tmp_path / "mine.html")
+    assert result.exit_code == 1
+    assert "holds something else" in result.stderr
+    assert (tmp_path / "mine.html").read_text() == "<!doctype html><p>mine"
+    for _ in range(2):
+        assert invoke("report", folder / "run", "--out", tmp_path / "page.html").exit_code == 0
+
+
+def test_names_that_are_formulas_are_told(folder, tmp_path):
+    table = shops(12).assign(shop=lambda t: t["shop"].replace({"shop 1": "=1+1"}))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    options = ["--lam", 1, "--folds", 2, "--members", "pooled", "--out", tmp_path / "run"]
+    assert invoke("fit", tmp_path / "t.csv", *FIT, *options).exit_code == 0
+    told = invoke("predict", tmp_path / "run", tmp_path / "t.csv")
+    assert told.exit_code == 0
+    assert "import the predictions as text" in told.stderr
+    assert "=1+1" in told.stdout
+    assert invoke("predict", folder / "run", folder / "shops.csv").stderr == ""
+
+
+def test_what_the_system_refuses_is_one_sentence(folder, monkeypatch):
+    for error, words in (
+        (OSError(28, "No space left on device", "a.csv"), "the system refuses 'a.csv': No space left on device."),
+        (PermissionError(13, "Permission denied"), "the system refuses: Permission denied."),
+        (MemoryError(), "data that fit into memory"),
+    ):
+        monkeypatch.setattr("kinfolk.cli.jobs.load_results", lambda folder, error=error: (_ for _ in ()).throw(error))
+        result = invoke("show", folder / "run")
+        assert result.exit_code == 1
+        assert words in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_terminal_can_show_a_run(encoding, folder):
+    result = CliRunner(charset=encoding).invoke(app, ["show", str(folder / "run")], env={"COLUMNS": "80"})
+    assert result.exit_code == 0
+    assert b"one model for all" in result.stdout_bytes
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_predictions_are_utf_8_whatever_the_terminal(encoding, tmp_path, folder):
+    table = shops(12).assign(shop=lambda t: t["shop"].str.replace("shop", "Kauppa Ö"))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    words = ["predict", str(folder / "run"), str(tmp_path / "t.csv"), "--unknown", "pooled"]
+    result = CliRunner(charset=encoding).invoke(app, words)
+    assert result.exit_code == 0, result.exception
+    assert pandas.read_csv(io.BytesIO(result.stdout_bytes))["shop"].tolist() == table["shop"].tolist()
+
+
+def test_a_log_gets_a_line_of_progress_every_ten_seconds(capsys, monkeypatch):
+    from kinfolk import progress
+
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: clock[0])
+    with progress.progress_bar("learning", 4_000) as bar:
+        for k in range(35):
+            clock[0] = float(k)
+            bar.update(100 * k, "residual 0.1")
+    with progress.progress_bar("quiet", 10, enabled=False) as bar:
+        clock[0] += 100
+        bar.update(5)
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.splitlines() == [
+        "learning: 1,100 of 4,000, 11 seconds, residual 0.1",
+        "learning: 2,200 of 4,000, 22 seconds, residual 0.1",
+        "learning: 3,300 of 4,000, 33 seconds, residual 0.1",
+    ]
+
+
+def test_numbers_are_printed_as_people_write_them():
+    from kinfolk.report import words
+
+    assert words.number(71_990.0, 4) == "71,990"
+    assert words.seconds(7_199.4) == "7,199"
+    assert "1,234,568" in str(Certificate(1_234_567.8, 1e-3, 1e-9, 1.0, False, 1.0))

@@ -1,5 +1,7 @@
 """Reading tables as people have them: places, folds that match the test, times, columns, targets of any kind, notes."""
 
+import datetime
+
 import numpy as np
 import pandas
 import pytest
@@ -8,9 +10,11 @@ from sklearn.metrics import mean_pinball_loss, mean_poisson_deviance
 from kinfolk import graphs
 from kinfolk.checks import InputError
 from kinfolk.report.words import note_text
-from kinfolk.tables import Settings, learn
+from kinfolk.tables import Settings, learn, read_table
 from kinfolk.tables.columns import find_columns
+from kinfolk.tables.encoding import as_times
 from kinfolk.tables.graph_source import wide_graph
+from kinfolk.tables.numerals import has_doubtful_numeral
 from kinfolk.tables.prepared import prepare
 from kinfolk.tables.splits import windows
 from kinfolk.tables.target import Target
@@ -464,3 +468,171 @@ def test_nodes_on_different_scales_are_noted():
     assert "different scales" in kinds(prepared_of(scaled).notes)
     few = farms(3, count=40)  # three rows a node: deviations differ by chance, not tenfold
     assert "different scales" not in kinds(prepared_of(few).notes)
+
+
+# ---------------------------------------------------------------------- what can be read in two ways
+
+
+def written(place, text, name="t.csv"):
+    (place / name).write_text(text)
+    return place / name
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("node,a,y,y\n1,2,3,4\n", "got 'y' twice: rename one of them"),
+        ('node,"y",y\n1,2,3\n', "got 'y' twice"),
+        ("node,a,y\n1,2,3,4\n2,3,4,5\n", "its 3 names, got 4 cells in the first: name all columns"),
+        ("node,a,y\n1,2,3\n2,3,4,5\n", "Expected 3 fields in line 3, saw 4"),
+        ("n;y\na;1,5\nb;1.234\n", "got '1,5' and '1.234': write them with a decimal point"),
+        ("n;y\na;1,5\nb;1.234,5\n", "got '1,5' and '1.234,5'"),
+        ("n;y\na;1.234,5\n", "got '1.234,5': write them with a decimal point"),
+        ("n;y\na;1,5\nb;2.5\n", "got '1,5' and '2.5'"),
+        ("n;x;y\na;1,5;2.5\n", "got '1,5' and '2.5'"),
+        ("n;y\na;1.234\nb;2.345\n", "got '1.234': write 1234, or 1.2340 for less than a thousand"),
+        ("n\ty\na\t1,234\n", "got '1,234': write 1234, or 1.2340"),
+        ('n,y\na,"1,5"\nb,"2,5"\n', "got '1,5'"),
+        ("x" * 2_000_000, "a line of 1,000,000 characters and more"),
+    ],
+)
+def test_what_can_be_read_in_two_ways_is_refused(text, words, tmp_path):
+    with pytest.raises(InputError, match=r"^Expected [^\n]+") as refused:
+        read_table(written(tmp_path, text))
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("n;y\na;1,5\nb;2\n", [1.5, 2.0]),
+        ("n;y\na;1,5\nb;1,234\n", [1.5, 1.234]),  # the first tells what the second is
+        ("n;y\na;1.5\nb;1.234\n", [1.5, 1.234]),
+        ("n;x;y\na;0.5;1.234\nb;1;2.345\n", [1.234, 2.345]),
+        ("n|y\na|1234\nb|-7e-3\n", [1234.0, -0.007]),
+        ("n,y\na,1.234\nb,2.345\n", [1.234, 2.345]),
+        ("n;d;y\na;01.02.2026;1,5\nb;02.02.2026;2,5\n", [1.5, 2.5]),
+    ],
+)
+def test_numbers_that_can_be_read_in_one_way(text, values, tmp_path):
+    assert read_table(written(tmp_path, text))["y"].tolist() == values
+
+
+@pytest.mark.parametrize("late", ["007", " 007", "1E5", "0", "00"])
+@pytest.mark.parametrize("first", [3, 12_000])
+def test_codes_are_names_wherever_they_stand(late, first, tmp_path):
+    numbers = [*range(1, first), 100_000]
+    found = read_table(written(tmp_path, "node,y\n" + "".join(f"{k},1.5\n" for k in numbers) + f"{late},2\n"))["node"]
+    assert found.nunique() == len(numbers) + 1
+    if late != "0":
+        assert found.tolist() == [*map(str, numbers), late]
+
+
+def test_doubtful_bytes_are_seen_across_pieces():
+    for text in ("1,2\n" * 5 + "007,1\n", "a,1\nb, 01\n", "1E5,1\n", '"01",1\n'):
+        raw = b"\n" + text.encode()
+        assert has_doubtful_numeral(raw, ",")
+        for cut in range(1, len(raw)):
+            pieces = raw[:cut], raw[max(cut - 100, 0) :]
+            assert any(has_doubtful_numeral(piece, ",") for piece in pieces if len(piece) > 3)
+    assert not has_doubtful_numeral(b"\nnode,date,y\n10,2026-01-05 00:01:02,-0.5e-3\n", ",")
+
+
+def test_bombs_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("kinfolk.tables.reading.UNPACKED", 1_000_000)
+    monkeypatch.setattr("kinfolk.tables.reading.TIMES", 1)
+    table = pandas.DataFrame({"node": 0.0, "y": np.zeros(200_000)})
+    for name in ("t.csv.gz", "t.csv.bz2", "t.csv.xz"):
+        table.to_csv(tmp_path / name, index=False)
+    table.to_parquet(tmp_path / "t.parquet")
+    table.to_json(tmp_path / "t.jsonl.gz", orient="records", lines=True)
+    for file in tmp_path.iterdir():
+        with pytest.raises(InputError, match="unpack to more than 1,000,000: unpack it yourself"):
+            read_table(file)
+    monkeypatch.setattr("kinfolk.tables.reading.TIMES", 10**6)
+    assert all(len(read_table(file)) == 200_000 for file in tmp_path.iterdir())
+
+
+def test_nodes_that_look_the_same_are_refused():
+    for one, other in (("a", "a "), ("caf\u00e9", "cafe\u0301")):
+        table = pandas.DataFrame({"n": [one, other] * 20, "x": np.arange(40.0), "y": np.arange(40.0) ** 2})
+        with pytest.raises(InputError, match="differ by more than spaces"):
+            learn(table, node="n", target="y", progress=False)
+
+
+# ---------------------------------------------------------------------- values that are no numbers, or too large
+
+
+def numbers_table(**columns):
+    rng = np.random.default_rng(0)
+    table = pandas.DataFrame({"n": np.repeat(list("abcd"), 12), "x": rng.normal(size=48), "y": rng.normal(size=48)})
+    return table.assign(**columns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"x": np.arange(48) * (1 + 2j)}, "Expected real numbers in 'x', got complex"),
+        ({"x": [1 + 2j] * 48}, "Expected real numbers in 'x', got complex"),
+        ({"y": np.arange(48) * (1 + 2j)}, "few classes in the target column 'y'"),
+        ({"x": [np.ones(2)] * 48}, "one value in each cell of 'x'"),
+        ({"n": [{"a": 1}] * 48}, "one value in each cell of 'n'"),
+        ({"y": [[1]] * 48}, "one value in each cell of 'y'"),
+        ({"x": [b"a", b"b"] * 24}, "Expected texts in 'x', got bytes"),
+        ({"x": np.arange(48) * 1e200}, "up to 1e+100 in 'x'"),
+        ({"y": np.arange(48) * 1e200}, "up to 1e+100 in 'y'"),
+        ({"y": np.arange(48) * 1e-200}, "differs by more than 1e-100"),
+        ({"x": np.where(np.arange(48) == 3, np.inf, 1.0)}, "finite numbers in 'x'"),
+        ({"x": ["inf", *map(str, range(47))]}, "finite numbers in column 'x'"),
+    ],
+)
+def test_values_that_cannot_be_learnt_from(columns, words):
+    with pytest.raises(InputError, match=r"^Expected [^\n]+") as refused:
+        learn(numbers_table(**columns), node="n", target="y", members="pooled,slopes", progress=False)
+    assert words in str(refused.value)
+
+
+def test_dates_of_any_year():
+    days = pandas.Series([datetime.date(1, 1, 1), datetime.date(9999, 12, 31), None])
+    expected = [-62_135_596_800, 253_402_214_400, np.nan]
+    np.testing.assert_array_equal(as_times(days), expected)
+    np.testing.assert_array_equal(as_times(days.astype("string")), expected)
+
+
+def test_a_date_that_is_a_number_is_refused_at_predict():
+    table = numbers_table(day=pandas.date_range("2026-01-01", periods=48).strftime("%Y-%m-%d"))
+    run = learn(table, node="n", target="y", lam=1.0, folds=2, members="pooled,slopes", progress=False)
+    with pytest.raises(InputError, match=r"Expected dates such as 2026-01-31 in column 'day', got 20260131: rewrite"):
+        run.predict(table.assign(day=20260131))
+    basic = table.assign(day=table["day"].str.replace("-", ""))  # as text it is a way to write dates
+    assert (run.predict(basic) == run.predict(table)).all()
+
+
+def test_a_category_never_seen_is_halfway_between_two():
+    table = numbers_table(size=["s", "m"] * 24)
+    run = learn(table, node="n", target="y", lam=1.0, folds=2, members="pooled", progress=False)
+    sizes = {size: run.predict(table.assign(size=size), role="pooled") for size in ("s", "m", "xl")}
+    np.testing.assert_allclose(sizes["xl"], (sizes["s"] + sizes["m"]) / 2, atol=1e-12)
+    assert np.abs(sizes["s"] - sizes["m"]).max() > 1e-6
+
+
+def test_edges_from_a_node_to_itself_alone_are_refused():
+    with pytest.raises(InputError, match="only edges from a node to itself"):
+        learn(numbers_table(), node="n", target="y", edges=[("a", "a"), ("b", "b")], progress=False)
+
+
+def test_one_odd_value_among_equal_ones_ends():
+    """As two classes, and as a number; nodes with one class only have no best parameters without a ridge."""
+    y = np.where(np.arange(48) == 0, 1.0, 3.25)  # a training row
+    for task in ("auto", "regression"):
+        run = learn(numbers_table(y=y), node="n", target="y", task=task, folds=2, test=0.25, progress=False)
+        assert np.isfinite(run.leaderboard["error"]).all()
+
+
+def test_predict_wants_a_table():
+    run = learn(numbers_table(), node="n", target="y", lam=1.0, folds=2, members="pooled", progress=False)
+    for given in (np.ones((3, 2)), [[1, 2]], None, {"n": ["a"]}):
+        with pytest.raises(InputError, match="Expected a data frame with the node and the features, got"):
+            run.predict(given)
+    with pytest.raises(InputError, match="Expected text for the setting 'features', got 5"):
+        learn(numbers_table(), node="n", target="y", features=5, progress=False)

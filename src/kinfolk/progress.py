@@ -1,13 +1,15 @@
-"""A progress bar for anything that takes longer than a second; hidden where there is no terminal."""
+"""Progress of anything that takes longer than a second: a bar, or where there is no terminal a line now and then."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 PATIENCE = 1.0  # seconds before the bar appears
+BETWEEN_LINES = 10.0  # seconds
 
 
 class Bar:
@@ -17,13 +19,18 @@ class Bar:
         self.title, self.total, self.enabled = title, total, enabled
         self.began = time.perf_counter()
         self.count = 0
+        self.last_line = self.began
         self.shown: Any = None
         self.task: Any = None
 
     def update(self, count: int, note: str = "") -> None:
         """Move to ``count``."""
         self.count = count
-        if self.shown is None and self.enabled and time.perf_counter() - self.began > PATIENCE:
+        if not self.enabled:
+            return
+        if sys.stderr is None or not sys.stderr.isatty():
+            self._write_line(note)
+        elif self.shown is None and time.perf_counter() - self.began > PATIENCE:
             self._show()
         if self.shown is not None:
             self.shown.update(self.task, completed=count, total=self.total, note=note)
@@ -36,6 +43,14 @@ class Bar:
         """Some more steps are done."""
         self.update(self.count + steps, note)
 
+    def _write_line(self, note: str) -> None:
+        """How far it is, for a log."""
+        now = time.perf_counter()
+        if now - self.last_line > BETWEEN_LINES:
+            self.last_line = now
+            told = [f"{self.count:,} of {self.total:,}", f"{now - self.began:.0f} seconds", *([note] if note else [])]
+            print(f"{self.title}: {', '.join(told)}", file=sys.stderr, flush=True)
+
     def _show(self) -> None:
         from rich.console import Console
         from rich.progress import (
@@ -47,10 +62,6 @@ class Bar:
             TimeRemainingColumn,
         )
 
-        console = Console(stderr=True)
-        self.enabled = console.is_terminal
-        if not self.enabled:
-            return
         columns = [
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -60,7 +71,7 @@ class Bar:
             TextColumn("left"),
             TimeRemainingColumn(),
         ]
-        self.shown = Progress(*columns, console=console, transient=True)
+        self.shown = Progress(*columns, console=Console(stderr=True), transient=True)
         self.shown.start()
         self.task = self.shown.add_task(self.title, total=self.total, note="")
 

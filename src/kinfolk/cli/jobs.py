@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import shlex
 import sys
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pandas
 import typer
+from pyarrow import parquet
 from rich.console import Console
 from rich.table import Table
 
@@ -20,6 +23,7 @@ from kinfolk.cli.printing import print_comparison, print_exact, print_run, shown
 from kinfolk.cli.sources import EDGES, TABLES, edges_of, files_named, repeat_of
 from kinfolk.datasets import TABLES as DATA
 from kinfolk.datasets import named_table
+from kinfolk.engine.files import write_output
 from kinfolk.tables import Settings, TableRun, load, read_table
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.learning import compare, learn_prepared
@@ -31,6 +35,10 @@ from kinfolk.tables.settings import read_toml
 from kinfolk.tables.storage import PAGE, renew_page, results_for_programs, save_in
 from kinfolk.tables.workplace import REPLACED, Workplace, check_free
 from kinfolk.version import __version__
+
+PARQUET = (".parquet", ".pq")
+PACKINGS: dict[str, Any] = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz"}
+FORMULA = re.compile(r"[=@+\t\r]|-(?![\d.])")
 
 
 def fit_table(
@@ -46,6 +54,7 @@ def fit_table(
     tables, pairs, given = repeated(table, edges, given, trusted)
     folder = out or Path(f"{tables[0].name.split('.')[0]}-run")
     whole = check_free(folder, force)
+    folder = whole if ".." in folder.parts else folder
     prepared = _prepared(tables, pairs, given)
     with Workplace.opened(whole) as work:
         run = _fit(prepared, repeat_of(tables, pairs), work, force, Console(stderr=as_json))
@@ -154,7 +163,10 @@ def predict_table(
     if run.target.classes:
         chances = run.predict_proba(rows, **options)
         written = written.join(chances.rename(columns=lambda label: f"probability of {label}"))
+    if out is not None and out.exists() and any(out.samefile(each) for each in (table, edges) if each is not None):
+        raise InputError(f"Expected a new file for the predictions, {str(out)!r} holds the rows: choose another name.")
     write_table(written, out)
+    _warn_of_formulas(written)
 
 
 def serve_run(folder: Path, host: str, port: int, limit: float, trusted: str | None) -> None:
@@ -179,19 +191,38 @@ def write_table(table: pandas.DataFrame, out: Path | None) -> None:
     if out is None:
         print_exact(table.to_csv(index=False).removesuffix("\n"))
         return
-    partial = out.with_name(f".{out.name}")
-    try:
-        if out.suffix in (".parquet", ".pq"):
-            table.to_parquet(partial, index=False)
-        else:
-            table.to_csv(partial, index=False, compression="infer" if out.suffix != ".gz" else "gzip")
-        partial.replace(out)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise InputError(
-            f"Expected a file that can be written, cannot write {str(out)!r}: {error.strerror}."
-        ) from error
+    write_output(out, _table_bytes(table, out), lambda file: _columns_in(file) == list(map(str, table.columns)))
     print_exact(str(out))
+
+
+def _table_bytes(table: pandas.DataFrame, out: Path) -> bytes:
+    if out.suffix in PARQUET:
+        return table.to_parquet(index=False)
+    packing: Any = PACKINGS.get(out.suffix)
+    content = BytesIO()
+    table.to_csv(content, index=False, compression=packing)
+    return content.getvalue()
+
+
+def _columns_in(file: Path) -> list[str]:
+    """The columns of a table that is there; none if it is no table."""
+    try:
+        if file.suffix in PARQUET:
+            return list(parquet.read_schema(file).names)
+        return list(map(str, pandas.read_csv(file, nrows=0, compression=PACKINGS.get(file.suffix))))
+    except (OSError, ValueError):
+        return []
+
+
+def _warn_of_formulas(table: pandas.DataFrame) -> None:
+    """A spreadsheet takes some texts for formulas, and they may come from strangers."""
+    texts = [column for _, column in table.items() if column.dtype.kind == "O"]
+    if any(column.astype(str).str.match(FORMULA).any() for column in texts) or any(map(FORMULA.match, table.columns)):
+        print(
+            "kinfolk: some names begin with =, +, - or @, which a spreadsheet may take for formulas: import the "
+            "predictions as text.",
+            file=sys.stderr,
+        )
 
 
 def write_report(folder: Path, out: Path | None, trusted: str | None) -> None:

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from functools import wraps
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,13 +48,32 @@ def one_sentence(command: Callable[..., None]) -> Callable[..., None]:
     def run(*words: Any, **options: Any) -> None:
         from kinfolk.checks import InputError, printable
 
+        print_anywhere()
         try:
             command(*words, **options)
-        except InputError as error:
-            print(f"kinfolk: {printable(str(error))}", file=sys.stderr)
+        except BrokenPipeError:
+            raise
+        except (InputError, OSError, MemoryError) as error:
+            print(f"kinfolk: {printable(_sentence(error))}", file=sys.stderr)
             raise typer.Exit(1) from None
 
     return run
+
+
+def print_anywhere() -> None:
+    """Let a terminal without a letter show a question mark: a run is not lost for it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError):
+        about = f" {str(error.filename)!r}" if error.filename is not None else ""
+        return f"Expected files that can be read and written, the system refuses{about}: {error.strerror or error}."
+    if isinstance(error, MemoryError):
+        return "Expected data that fit into memory, got more: take fewer rows or columns."
+    return str(error)
 
 
 def with_settings(*left_out: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from typing import Any
 
 import pandas
@@ -24,7 +25,10 @@ def shown(text: Any, style: str = "") -> Text:
 
 def print_exact(text: str) -> None:
     """Print what is exact, for files and programs; a terminal gets escapes for what does not print, line by line."""
-    print("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text, flush=True)
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    if not on_terminal and isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+    print("\n".join(map(printable, text.split("\n"))) if on_terminal else text, flush=True)
 
 
 def print_run(run: TableRun, console: Console) -> None:
@@ -62,7 +66,7 @@ def _leaderboard(run: TableRun) -> Table:
     for name, row in run.leaderboard.iterrows():
         error = shown(words.number(row["error"], 4), style="bold" if row["error"] == best else "")
         rest = [f"{row[column]:.1f} %" for column in wrong]
-        costs = [words.share_of_one(row["weight"]), f"{row['seconds']:.2g}"]
+        costs = [words.share_of_one(row["weight"]), words.seconds(row["seconds"])]
         table.add_row(shown(words.title(str(name), str(row["part"]))), error, *rest, *costs)
     return table
 
@@ -80,7 +84,7 @@ def print_comparison(found: pandas.DataFrame, console: Console) -> None:
     table = _table("The same held-out rows for all", ["error", "gain (95 %)", "seconds", "sent"])
     for name, row in found.iterrows():
         title = name if row["method"] else words.title(str(name))
-        gain, costs = words.gain_with_interval(row.to_dict()), [f"{row['seconds']:.2g}", words.size(row["bytes"])]
+        gain, costs = words.gain_with_interval(row.to_dict()), [words.seconds(row["seconds"]), words.size(row["bytes"])]
         table.add_row(shown(title), words.number(row["error"], 4), gain, *costs)
     console.print(table)
     console.print("Gain: per cent less error than the better of alone and pooled, and its interval.", highlight=False)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, as_floats, listing
+from kinfolk.engine.numbers import number
 from kinfolk.engine.protocol import Snapshot
 from kinfolk.engine.saved_run import Account, save_run
 from kinfolk.network.network import Network
@@ -197,6 +198,6 @@ class Run:
         return float(np.nanmean(self.models.error(test.X, test.y, test.owner)))
 
     def __repr__(self) -> str:
-        last = ", ".join(f"{name} {self.history[name].iloc[-1]:.4g}" for name in self.history.columns[:2])
+        last = ", ".join(f"{name} {number(self.history[name].iloc[-1], 4)}" for name in self.history.columns[:2])
         name = type(self.algorithm).__name__
         return f"Run({name} on {self.problem.graph.node_count:,} nodes; {self.stopped}; {last})"

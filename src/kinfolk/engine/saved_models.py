@@ -64,9 +64,10 @@ def array_bytes(arrays: Mapping[str, Any], words: dict[str, str] | None = None) 
 
 def read_arrays(file: Path) -> tuple[Mapping[str, str], dict[str, Any]]:
     """The words and the arrays of a file."""
-    arrays = safetensors.numpy.load(file.read_bytes())
-    with safetensors.safe_open(file, "numpy") as opened:
-        return opened.metadata() or {}, arrays
+    content = file.read_bytes()
+    arrays = safetensors.numpy.load(content)
+    size = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + size]).get("__metadata__", {}), arrays
 
 
 def plain(value: Any) -> Any:

@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +96,7 @@ def load_run(
     """
     read: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in read.items()}
-    history = pandas.read_parquet(folder / "history.parquet").set_index("round")
+    history = pandas.read_parquet(BytesIO((folder / "history.parquet").read_bytes())).set_index("round")
     return SavedRun(
         read_models(folder, node_count, feature_count, trusted) if models else None, history, Account(**plain)
     )

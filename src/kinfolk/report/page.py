@@ -11,12 +11,14 @@ import jinja2
 import pandas
 import plotly.offline
 
+from kinfolk.engine.files import write_output
 from kinfolk.report import words
 from kinfolk.report.facts import Role, RunFacts
 from kinfolk.report.groups import group_table
 from kinfolk.report.payload import payload
 from kinfolk.report.plots import Plots
 
+GENERATOR = b'<meta name="generator" content="kinfolk">'
 VERDICTS = {"helps": "good", "no clear difference": "even", "does not help": "bad"}
 
 
@@ -38,10 +40,14 @@ def templates() -> jinja2.Environment:
 
 
 def write_page(run: RunFacts, path: Path) -> Path:
-    """Write the page: one file that works offline. It is there in full, or not at all."""
-    text, draft = page_html(run), path.with_name(path.name + ".part")
-    draft.write_text(text, encoding="utf-8")
-    return draft.replace(path)
+    """Write the page: one file that works offline. It is there in full, or not at all; only a page is replaced."""
+    write_output(path, page_html(run).encode(), _is_page)
+    return path
+
+
+def _is_page(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return GENERATOR in opened.read(1_000)
 
 
 def page_html(run: RunFacts) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +10,7 @@ import pandas
 from markupsafe import Markup
 
 from kinfolk.checks import listing
+from kinfolk.engine.numbers import number as number
 from kinfolk.engine.saved_run import Account
 from kinfolk.report.facts import GraphOrigin, Judgement, Note, Role, RunFacts
 
@@ -92,23 +92,13 @@ NOTES = {
 # ---------------------------------------------------------------------- numbers
 
 
-def number(value: Any, digits: int = 3) -> str:
-    """A number in few digits, as a person writes it.
+def seconds(value: float) -> str:
+    """A time in two digits, or in whole seconds.
 
-    >>> number(1234567.0), number(0.012345), number(12.0), number(float("nan"))
-    ('1,234,567', '0.0123', '12', '–')
+    >>> seconds(0.00025), seconds(1.234), seconds(7199.0)
+    ('0.00025', '1.2', '7,199')
     """
-    if value is None or pandas.isna(value):
-        return "–"
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    if value < 0:
-        return "−" + number(-value, digits)
-    decimals = digits - 1 - math.floor(math.log10(abs(value)))
-    if decimals > digits + 2:
-        return f"{value:.{digits - 1}e}"
-    text = f"{value:,.{max(decimals, 0)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{value:.2g}" if value < 100 else f"{value:,.0f}"
 
 
 def percent(value: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ MOSTLY = 0.5
 FEW = 0.05  # numbers with a larger share of texts among them are categories; with a smaller one there are mistakes
 MISSING = ("?", "-", "--", ".", "..", "*", "na", "n/a", "nan", "none", "null", "unknown", "missing")  # among numbers
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # such as 1,200.50
+LARGEST = 1e100  # number: squares of larger ones, added up, may be infinite
 FIRST_ROWS = 5  # that a sentence lists
 NAMES_OF_ROWS = 0.5  # a text column with a larger share of different values is useless
 FEW_TEXTS = 50  # ... if there are more than these
@@ -110,6 +112,8 @@ def _check_there(table: pandas.DataFrame, settings: Settings) -> None:
         raise InputError(
             f"Expected features and a node other than the target {settings.target!r}: leave it out of them."
         )
+    for name in (settings.node, settings.target):
+        _check_cells(table[name], name)
     lost = int(table[settings.node].isna().sum())
     if lost:
         raise InputError(
@@ -175,12 +179,37 @@ def _looks_like_date(column: pandas.Series) -> bool:
 
 
 def _check_values(column: pandas.Series, name: str) -> None:
-    if column.map(lambda value: isinstance(value, list | dict)).any() if column.dtype == object else False:
-        raise InputError(f"Expected one value in each cell of {name!r}, got lists: spread them over columns.")
+    _check_cells(column, name)
+    if _is_complex(column):
+        raise InputError(
+            f"Expected real numbers in {name!r}, got complex ones: give real and imaginary parts a column."
+        )
     if pandas.api.types.is_float_dtype(column):
         infinite = int(np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan)).sum())
         if infinite:
             raise InputError(f"Expected finite numbers in {name!r}, got infinity in {infinite:,} rows: correct these.")
+        check_size(np.abs(column.to_numpy(dtype=np.float64, na_value=np.nan)), name)
+
+
+def check_size(sizes: Floats, name: str) -> None:
+    """Refuse numbers whose squares cannot be added up."""
+    if np.nanmax(sizes, initial=0.0) > LARGEST:
+        raise InputError(f"Expected numbers up to {LARGEST:g} in {name!r}, got {np.nanmax(sizes):g}: change the unit.")
+
+
+def _check_cells(column: pandas.Series, name: str) -> None:
+    """Refuse cells that hold several values, or bytes."""
+    held = set(column.map(type)) if column.dtype == object else set()
+    if any(issubclass(kind, list | dict | tuple | set | np.ndarray) for kind in held):
+        raise InputError(f"Expected one value in each cell of {name!r}, got lists: spread them over columns.")
+    if bytes in held:
+        raise InputError(f"Expected texts in {name!r}, got bytes: decode them.")
+
+
+def _is_complex(column: pandas.Series) -> bool:
+    if column.dtype == object:
+        return bool(column.map(lambda value: isinstance(value, complex)).any())
+    return bool(pandas.api.types.is_complex_dtype(column))
 
 
 def _is_number(column: pandas.Series, name: str) -> bool:
@@ -207,6 +236,10 @@ def as_numbers(column: pandas.Series) -> tuple[Floats, Bools]:
     (array([1.0e+00, 2.5e+00,     nan,     nan,     nan, 1.2e+03]),
      array([False, False, False, False,  True, False]))
     """
+    if _is_complex(column) or pandas.api.types.is_datetime64_any_dtype(column):
+        return np.full(len(column), np.nan), column.notna().to_numpy(dtype=bool)
+    if pandas.api.types.is_timedelta64_dtype(column):
+        column = column.dt.total_seconds()
     read = pandas.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     wrong = np.isnan(read) & column.notna().to_numpy(dtype=bool)
     if wrong.any():
@@ -255,6 +288,18 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, int | float | np.number):
         return int(value) if float(value).is_integer() else float(value)
     return str(value)
+
+
+def check_names(names: list[str], node: str) -> None:
+    """Refuse names of nodes that look the same."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(unicodedata.normalize("NFC", name.strip()), name)
+        if other != name:
+            raise InputError(
+                f"Expected nodes in column {node!r} whose names differ by more than spaces, got {other!r}, {name!r}: "
+                "write them in one way."
+            )
 
 
 def node_names(table: pandas.DataFrame, node: str) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, listing
-from kinfolk.tables.columns import Columns, as_numbers, as_texts, some_rows
+from kinfolk.tables.columns import Columns, as_numbers, as_texts, plain_value, some_rows
 from kinfolk.typing import Floats
 
 MOST_CATEGORIES = 20  # more are joined into one
@@ -25,8 +25,8 @@ def as_times(column: pandas.Series) -> Floats:
     if pandas.api.types.is_numeric_dtype(column):
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     times = pandas.to_datetime(column, errors="coerce", format="ISO8601", utc=True)
-    seconds = (times - pandas.Timestamp(0, tz="UTC")).dt.total_seconds()
-    return np.asarray(seconds, dtype=np.float64)
+    micros = times.dt.as_unit("us")
+    return np.where(micros.isna(), np.nan, micros.astype(np.int64) / 1e6)
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,17 @@ class NumberColumn:
 class CategoryColumn:
     """A column of categories: 0 or 1 for each; of two only for the second, of many only for the frequent ones.
 
+    One that was never seen is none of them, or among the rest; beside two it is halfway.
+
     >>> size = CategoryColumn.fit("size", np.array(["s", "m", "m"], dtype=object))
     >>> size.shown, size.numbers(np.array(["s", "m", "xl"], dtype=object)).tolist()
-    (('s',), [[1.0], [0.0], [0.0]])
+    (('s',), [[1.0], [0.0], [0.5]])
     """
 
     name: str
     shown: tuple[str, ...]  # those with a number of their own
     rest: bool  # whether there is a number for all others
+    zero: str | None = None  # of two categories the one that is 0
 
     @classmethod
     def fit(cls, name: str, values: Any) -> CategoryColumn:
@@ -81,7 +84,9 @@ class CategoryColumn:
         if len(known) > MOST_CATEGORIES:
             frequent = np.sort(np.argsort(counts, kind="stable")[-(MOST_CATEGORIES - 1) :])
             return cls(name, tuple(map(str, known[frequent])), True)
-        return cls(name, tuple(map(str, known[1:] if len(known) == 2 else known)), False)
+        if len(known) == 2:
+            return cls(name, (str(known[1]),), False, str(known[0]))
+        return cls(name, tuple(map(str, known)), False)
 
     @property
     def outputs(self) -> list[str]:
@@ -89,10 +94,13 @@ class CategoryColumn:
         return [f"{self.name}_{value}" for value in (*self.shown, *(["infrequent_sklearn"] if self.rest else []))]
 
     def numbers(self, values: Any) -> Floats:
-        """0 or 1 for each category (rows, outputs); one that is not known is among the rest, or none."""
+        """The numbers of categories (rows, outputs)."""
         count = len(self.shown)
         found = pandas.Index(self.shown, dtype=object).get_indexer(pandas.Index(values, dtype=object))
-        return np.eye(count + 1)[np.where(found < 0, count, found)][:, : count + self.rest]
+        out: Floats = np.eye(count + 1)[np.where(found < 0, count, found)][:, : count + self.rest]
+        if self.zero is not None:
+            out[(found < 0) & (np.asarray(values, dtype=object) != self.zero)] = 0.5
+        return out
 
 
 @dataclass(frozen=True)
@@ -126,10 +134,10 @@ class DateColumn:
     def numbers(self, column: pandas.Series) -> Floats:
         """The dates as numbers (rows, outputs); a missing date is in the middle."""
         times = as_times(column)
-        wrong = np.isnan(times) & column.notna().to_numpy()
+        wrong = (np.isnan(times) | pandas.api.types.is_numeric_dtype(column)) & column.notna().to_numpy()
         if wrong.any():
-            shown = column[wrong].iloc[0]
-            raise InputError(f"Expected dates such as 2026-01-31 in column {self.name!r}, got {shown!r}: rewrite them.")
+            shown = listing([plain_value(column[wrong].iloc[0])])
+            raise InputError(f"Expected dates such as 2026-01-31 in column {self.name!r}, got {shown}: rewrite them.")
         times = np.where(np.isnan(times), self.middle, times)
         parts = [(times[:, None] - self.middle) / DAY]
         for circle in self.circles:
@@ -275,7 +283,8 @@ class Encoder:
             for name, mean, marked in noted["numbers"]
         ]
         categories = [
-            CategoryColumn(str(name), tuple(map(str, shown)), bool(rest)) for name, shown, rest in noted["categories"]
+            CategoryColumn(str(name), tuple(map(str, shown)), bool(rest), None if zero is None else str(zero))
+            for name, shown, rest, zero in noted["categories"]
         ]
         dates = [
             DateColumn(str(name), float(middle), tuple(each for each in circles if PERIODS[each]))

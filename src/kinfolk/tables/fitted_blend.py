@@ -150,6 +150,8 @@ class FittedBlend:
             raise InputError(f"Expected one of {', '.join(known_roles)} to predict with, got {role!r}.")
         if unknown not in get_args(Unknown):
             raise InputError(f"Expected unknown nodes to be one of {', '.join(get_args(Unknown))}, got {unknown!r}.")
+        if not isinstance(table, pandas.DataFrame):
+            raise InputError(f"Expected a data frame with the node and the features, got {type(table).__name__}.")
         if self.columns.node not in table.columns:
             raise InputError(
                 f"Expected a column {self.columns.node!r}, the table has {listing(map(str, table.columns), 12)}."

@@ -103,6 +103,8 @@ def graph_of_edges(edges: pandas.DataFrame, names: list[str]) -> Graph:
             f"Expected edges between nodes of the table, got {listing(dict.fromkeys(unknown))}: not there as a node."
         )
     pairs = np.sort(np.array([[number[a], number[b]] for a, b in ends], dtype=np.int64).reshape(-1, 2), axis=1)
+    if (pairs[:, 0] == pairs[:, 1]).all():
+        raise InputError("Expected edges between different nodes, got only edges from a node to itself: give others.")
     weights = _edge_weights(edges)
     return _once(pairs, weights, names)
 

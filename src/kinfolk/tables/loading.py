@@ -10,6 +10,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
@@ -90,7 +91,7 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
     with _reading(folder, "run.toml"):
         settings = Settings.of(read_toml(folder / "run.toml")["settings"])
     with _reading(folder, "nodes.parquet"):
-        nodes = pandas.read_parquet(folder / "nodes.parquet", columns=["node", "train_rows"])
+        nodes = pandas.read_parquet(_opened(folder / "nodes.parquet"), columns=["node", "train_rows"])
         names, train_rows = [str(name) for name in nodes["node"]], nodes["train_rows"].to_numpy(dtype=np.int64)
     with _reading(folder, "graph.graphml"):
         graph, flow, places = _read_graph(folder / "graph.graphml", names)
@@ -112,7 +113,7 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
         arrays = read_arrays(folder / "path.safetensors")[1]
         path = path_of(target, entries[Role.TAILORED], **arrays, **_tupled(metrics["path"]))
     with _reading(folder, "predictions.parquet"):
-        predictions = pandas.read_parquet(folder / "predictions.parquet")
+        predictions = pandas.read_parquet(_opened(folder / "predictions.parquet"))
         errors = _errors(predictions, names, target)
     with _reading(folder, CHANGES):
         changes = _read_changes(folder / CHANGES, metrics["changes"], names)
@@ -126,6 +127,11 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
     with _reading(folder, "a part"):
         _ = run.leaderboard, run.nodes, run.edges, run.judgement, run.notes
     return run
+
+
+def _opened(file: Path) -> BytesIO:
+    """A file whose name may be one that pyarrow cannot write."""
+    return BytesIO(file.read_bytes())
 
 
 def _read_entry(

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from kinfolk.checks import InputError, printable
+from kinfolk.engine.files import DRAFT
 
 MANIFEST = "manifest.sha256"  # of a finished run
-DRAFT = ".part"  # ends the name of a file until it is whole
 HEADER = "# Files that kinfolk wrote, and a checksum of this list: "
 LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
@@ -25,18 +25,6 @@ LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 def checksum(content: bytes) -> str:
     """The SHA-256 of some bytes, in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
-
-
-def write_whole(file: Path, content: bytes) -> None:
-    """Write a file beside its place, then move it there: it is there in full, or as before."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(file.name + DRAFT)
-    try:
-        draft.write_bytes(content)
-        draft.replace(file)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 @dataclass(frozen=True)

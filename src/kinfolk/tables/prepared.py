@@ -15,7 +15,7 @@ from kinfolk.network.data import Data
 from kinfolk.network.network import Network
 from kinfolk.report.facts import Note
 from kinfolk.tables.cautions import cautions
-from kinfolk.tables.columns import Columns, as_texts, find_columns, node_names
+from kinfolk.tables.columns import Columns, as_texts, check_names, find_columns, node_names
 from kinfolk.tables.encoding import Encoder, encode, plain
 from kinfolk.tables.families import Family, family_of
 from kinfolk.tables.graph_source import GraphSource, graph_source
@@ -127,6 +127,7 @@ def prepare(
     table = given[known_targets(given[settings.target])] if settings.target in given else given
     columns = find_columns(table, settings)
     names = sorted(as_texts(table[columns.node]).unique())
+    check_names(names, columns.node)
     owner = np.searchsorted(np.array(names, dtype=object), node_names(table, columns.node)).astype(np.int64)
     place = row_places(table, columns)
     units = held_together(settings, owner, place, names, columns.coords)

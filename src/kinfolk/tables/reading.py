@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import lzma
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +12,20 @@ from typing import Any
 
 import numpy as np
 import pandas
+from pyarrow import parquet
 
 from kinfolk.checks import InputError
 from kinfolk.network.fingerprint import fingerprint as fingerprint_of
+from kinfolk.tables.numerals import decimal_mark, has_doubtful_numeral, is_coded
 
 OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 DELIMITERS = ",;\t|"
-LEADING_ZERO = r"^0\d+$"  # such as in a code of a county: no number
-DECIMAL_COMMA = r"^-?\d+,\d+$"
-ROWS_LOOKED_AT = 10_000
+LONGEST_LINE = 1_000_000  # characters of the first two
+UNPACKED, TIMES = (
+    1_000_000_000,
+    100,
+)  # bytes, and bytes for each in the file: more are no table, but made to fill memory
+PIECE, OVERLAP = 4_000_000, 100  # bytes
 KINDS = "CSV, Parquet or JSON lines (.csv, .tsv, .parquet, .jsonl), compressed or not (.gz, .bz2, .xz)"
 
 
@@ -54,6 +60,7 @@ def read_table(path: str | Path) -> pandas.DataFrame:
     if reader is None:
         raise InputError(f"Expected a table as {KINDS}, got {path.name!r}: rename or convert it.")
     try:
+        _check_size(path, packed)
         table = reader(path)
     except InputError:
         raise
@@ -85,17 +92,60 @@ def read_grown(paths: Sequence[str | Path]) -> pandas.DataFrame:
 
 
 def _read_csv(path: Path) -> pandas.DataFrame:
-    opener = OPENERS.get(path.suffix.lower(), open)
-    with opener(path, "rt", encoding="utf-8-sig") as file:
-        first = file.readline()
+    delimiter = _delimiter(path)
+    options: dict[str, Any] = {"sep": delimiter, "encoding": "utf-8-sig", "low_memory": False}
+    table: pandas.DataFrame = pandas.read_csv(path, **options)
+    numeric = [name for name in table.columns if table[name].dtype.kind in "iuf"]
+    texts = {name: table[name].astype(str) for name in table.columns if table[name].dtype.kind == "O"}
+    if numeric and _may_be_misread(path, delimiter):
+        texts |= dict(pandas.read_csv(path, **options, usecols=numeric, dtype=str).items())
+    texts = {str(name): column[table[name].notna()] for name, column in texts.items()}
+    coded = {name: str for name, column in texts.items() if is_coded(column)}
+    decimal = decimal_mark({name: texts[name] for name in texts if name not in coded}, delimiter, path.name)
+    if coded or decimal != ".":
+        table = pandas.read_csv(path, **options, dtype=coded, decimal=decimal)
+    return table
+
+
+def _may_be_misread(path: Path, delimiter: str) -> bool:
+    """Whether some cell may be no number although it can be read as one."""
+    with _opener(path)(path, "rb") as file:
+        before = b"\n"
+        while piece := file.read(PIECE):
+            if has_doubtful_numeral(before + piece, delimiter):
+                return True
+            before = piece[-OVERLAP:]
+    return False
+
+
+def _opener(path: Path) -> Callable[..., Any]:
+    return OPENERS.get(path.suffix.lower(), open)
+
+
+def _delimiter(path: Path) -> str:
+    """The delimiter of the first line, which names every column once."""
+    with _opener(path)(path, "rt", encoding="utf-8-sig", newline="") as file:
+        first, second = file.readline(LONGEST_LINE), file.readline(LONGEST_LINE)
     if "\0" in first:
         raise InputError(f"Expected a table in {path.name!r}, got binary data.")
+    if LONGEST_LINE in (len(first), len(second)):
+        raise InputError(
+            f"Expected names of columns and rows in {path.name!r}, got a line of {LONGEST_LINE:,} characters and more: "
+            "check that it is a table."
+        )
     delimiter = max(DELIMITERS, key=first.count)
-    texts = pandas.read_csv(path, sep=delimiter, encoding="utf-8-sig", dtype=str, nrows=ROWS_LOOKED_AT)
-    coded = {name: str for name in texts.columns if texts[name].str.match(LEADING_ZERO, na=False).any()}
-    commas = delimiter != "," and any(texts[name].str.match(DECIMAL_COMMA, na=False).any() for name in texts.columns)
-    decimal = "," if commas else "."
-    return pandas.read_csv(path, sep=delimiter, encoding="utf-8-sig", low_memory=False, dtype=coded, decimal=decimal)
+    names, row = (next(csv.reader([line], delimiter=delimiter), []) for line in (first, second))
+    twice = [name for k, name in enumerate(names) if name and name in names[:k]]
+    if twice:
+        raise InputError(
+            f"Expected columns with different names in {path.name!r}, got {twice[0]!r} twice: rename one of them."
+        )
+    if len(row) > len(names):
+        raise InputError(
+            f"Expected rows as long as the header of {path.name!r} with its {len(names)} names, got {len(row)} cells "
+            "in the first: name all columns, or remove the last delimiter of each row."
+        )
+    return delimiter
 
 
 def _read_json_lines(path: Path) -> pandas.DataFrame:
@@ -111,6 +161,30 @@ READERS: Mapping[str, Callable[[Path], pandas.DataFrame]] = {
     ".jsonl": _read_json_lines,
     ".ndjson": _read_json_lines,
 }
+
+
+def _check_size(path: Path, packed: bool) -> None:
+    """Refuse a small file that holds far more than it should."""
+    most = max(UNPACKED, TIMES * path.stat().st_size)
+    if path.suffix.lower() in (".parquet", ".pq"):
+        about = parquet.ParquetFile(path).metadata
+        size = 8 * about.num_rows * about.num_columns
+    else:
+        size = _unpacked(path, most) if packed else 0
+    if size > most:
+        raise InputError(
+            f"Expected a table in {path.name!r}, its {path.stat().st_size:,} bytes unpack to more than {most:,}: "
+            "unpack it yourself if you trust it."
+        )
+
+
+def _unpacked(path: Path, most: int) -> int:
+    """The size of what is packed; once it is more than ``most``, that is enough."""
+    size = 0
+    with OPENERS[path.suffix.lower()](path, "rb") as file:
+        while size <= most and (piece := file.read(PIECE)):
+            size += len(piece)
+    return size
 
 
 def _brief(error: Exception) -> str:
@@ -130,4 +204,6 @@ def fingerprint(table: pandas.DataFrame) -> str:
 
 def _hashable(column: pandas.Series) -> Any:
     kind = column.dtype.kind if isinstance(column.dtype, np.dtype) else "O"
-    return column.to_numpy() if kind in "biuf" else column.astype(str).to_numpy(dtype=object)
+    if kind in "biuf":
+        return column.to_numpy()
+    return (column.map(repr) if column.dtype == object else column.astype(str)).to_numpy(dtype=object)

@@ -90,7 +90,7 @@ class Settings:
     folds: Annotated[int, AtLeast(2)] | Literal["auto"] = "auto"
     members: tuple[str, ...] = ()
     rivals: bool = False
-    seed: Annotated[int, AtLeast(0)] = 0
+    seed: Annotated[int, Between(0, 2**32 - 1)] = 0
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Settings:

@@ -20,10 +20,11 @@ import numpy as np
 import tomli_w
 
 from kinfolk.checks import InputError
+from kinfolk.engine.files import write_whole
 from kinfolk.engine.saved_models import array_bytes, plain
 from kinfolk.report.page import page_html
 from kinfolk.tables.entry import Entry
-from kinfolk.tables.manifest import MANIFEST, Manifest, checksum, write_whole
+from kinfolk.tables.manifest import MANIFEST, Manifest, checksum
 from kinfolk.tables.members.saving import fitted_files, kind_of
 from kinfolk.tables.table_run import TableRun
 from kinfolk.tables.workplace import Workplace, check_free

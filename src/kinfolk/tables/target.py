@@ -13,7 +13,7 @@ from scipy.special import xlogy
 from kinfolk.checks import InputError
 from kinfolk.objective.linear_models import LinearModels
 from kinfolk.report.facts import Note
-from kinfolk.tables.columns import FEW, as_numbers, plain_value, some_rows
+from kinfolk.tables.columns import FEW, LARGEST, as_numbers, check_size, plain_value, some_rows
 from kinfolk.tables.settings import Settings
 from kinfolk.typing import Bools, Floats, Ints
 
@@ -65,8 +65,14 @@ class Target:
             raise InputError(
                 f"Expected a target that varies, column {column.name!r} has one value in the training rows."
             )
+        check_size(np.abs(values), str(column.name))
         if kind == "count":
             return cls(kind=kind)
+        if values.std() < 1 / LARGEST:
+            raise InputError(
+                f"Expected a target that differs by more than {1 / LARGEST:g}, column {column.name!r} does not: change "
+                "the unit."
+            )
         return cls((), float(values.mean()), float(values.std()), kind, settings.quantile)
 
     def encode(self, column: pandas.Series) -> Floats:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.checks import InputError
+from kinfolk.engine.files import write_whole
 from kinfolk.engine.locking import LOCK, locked
-from kinfolk.tables.manifest import MANIFEST, Manifest, checksum, listed_in, write_whole
+from kinfolk.tables.manifest import MANIFEST, Manifest, checksum, listed_in
 
 UNFINISHED = ".unfinished"
 LEDGER = "written.sha256"  # what was written so far, and perhaps one file more

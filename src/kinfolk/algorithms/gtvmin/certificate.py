@@ -27,6 +27,7 @@ from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import local_duals, residual_at, scale_of
 from kinfolk.algorithms.gtvmin.updates import Updates
 from kinfolk.checks import InputError, as_floats
+from kinfolk.engine.numbers import number
 from kinfolk.network.network import Network
 from kinfolk.typing import Floats, Ints
 
@@ -62,7 +63,7 @@ class Certificate:
     def __str__(self) -> str:
         text = "" if self.relative <= SHARP else f"{self._unproven} "
         text += (
-            f"The objective is {self.objective:.6g}. No other choice of parameters lowers it by more than "
+            f"The objective is {number(self.objective, 6)}. No other choice of parameters lowers it by more than "
             f"{self.bound:.2g} ({100 * self.relative:.2g} %). The optimality conditions hold up to a relative "
             f"residual of {self.residual:.1e}."
         )
