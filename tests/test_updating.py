@@ -1,5 +1,6 @@
 """kinfolk update: new rows and nodes join a run, with the answer of a fit from the start at the same choices."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.linear_model import Ridge
 from kinfolk import GTVMin, InputError, Tolerance, fit, learn, load
 from kinfolk.engine.run import Run
 from kinfolk.tables.keeping import KeptChoice
+from kinfolk.tables.workplace import REPLACED, Workplace
 from test_cli import invoke
 from test_table import shops
 
@@ -401,12 +403,29 @@ def test_what_is_not_there_is_one_sentence(files, run):
 
 
 def test_code_of_a_folder_is_not_run_unasked(files):
-    text = (files / "run" / "run.toml").read_text()
     (files / "mine.py").write_text(f"open({str(files / 'ran')!r}, 'w').close()\nmake = None\n")
-    (files / "run" / "run.toml").write_text(text.replace("[settings]", f'[settings]\nmethod = "{files}/mine.py:make"'))
-    result = invoke("update", files / "run", files / "new.csv")
-    assert result.exit_code == 1
+    run, (old, new) = load(files / "run"), grown(12)
+    run.settings = dataclasses.replace(run.settings, method=f"{files}/mine.py:make")
+    with pytest.raises(InputError, match=r"Expected a method that kinfolk knows, .*: read that file"):
+        run.update(new, table=old)
     assert not (files / "ran").exists()
+
+
+def test_an_update_that_was_killed_when_only_the_name_was_missing_ends(files, monkeypatch):
+    """Killed between the two renames: the folder is not there, and the same command brings the new run."""
+
+    def killed(self):
+        self.folder.replace(self.place / REPLACED)
+        raise SystemExit(9)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Workplace, "take_name", killed)
+        assert invoke("update", files / "run", files / "new.csv").exit_code == 9
+    assert not (files / "run").exists()
+    result = invoke("update", files / "run", files / "new.csv")
+    assert result.exit_code == 0, result.output
+    assert load(files / "run").changes.new_nodes == ["shop 7"]
+    assert sorted(path.name for path in files.glob("run*")) == ["run"]
 
 
 def test_runs_keep_their_rows_in_memory_alone(run, after, tmp_path):
