@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from kinfolk.cli.options import Edges, Json, Table, Trust, one_sentence, with_settings
 
+typer.core.HAS_RICH = False  # help is plain; older versions of typer escape its brackets all the same
 app = typer.Typer(
     help="One tailored model for every local data set in a network.",
     no_args_is_help=True,
