@@ -33,6 +33,7 @@ from kinfolk.network.data import Data
 from kinfolk.testing import difficult_network
 from shipped import SHIPPED, options
 
+pytest.importorskip("cryptography", reason="the package cryptography is not installed")
 HERE = Path(__file__).parent
 SHORT = {"rounds": 8, "stop": None, "measure_every": 3, "progress": False}
 
