@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from kinfolk.engine.fit import fit
 from kinfolk.engine.protocol import Algorithm
 from kinfolk.engine.run import Run
 from kinfolk.federation.coordinator import Federation
-from kinfolk.federation.files import replace_file
+from kinfolk.federation.files import locked, replace_file
 from kinfolk.federation.flower.certificates import CoordinatorKey
 from kinfolk.federation.flower.plan import Plan
 from kinfolk.federation.flower.post import FlowerPost
@@ -29,22 +30,28 @@ def coordinate(grid: Any, folder: Path, *, end_sites: bool = False) -> None:
     as they come; in the end there are ``history.csv`` and ``outcome.json``, which has ``stopped`` or ``error``.
     """
     (folder / OUTCOME).unlink(missing_ok=True)
+    outcome: dict[str, Any] = {}
     try:
         plan = Plan.read(folder)
         post = FlowerPost(grid, plan.nodes, CoordinatorKey.at(folder / KEY))
-        run = _run(plan, post, folder)
-        run.history.to_csv(folder / HISTORY)
+        with locked(folder / JOURNALS):  # one run at a time
+            run = _run(plan, post, folder)
         outcome = {"stopped": run.stopped, "rounds": run.rounds}
         if end_sites:
             post.end()
-    except InputError as error:
-        outcome = {"error": str(error)}
-        raise
     except BaseException as error:
-        outcome = {"error": f"The coordinator failed ({type(error).__name__}: {error})."}
+        outcome = {"error": _why(error)}
         raise
     finally:
         replace_file(folder / OUTCOME, json.dumps(outcome).encode())
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, Exception):
+        return f"The coordinator failed ({type(error).__name__}: {error})."
+    return "The run was stopped; the next one goes on from there."
 
 
 def _run(plan: Plan, post: FlowerPost, folder: Path) -> Run:
@@ -55,10 +62,11 @@ def _run(plan: Plan, post: FlowerPost, folder: Path) -> Run:
         folder=folder / JOURNALS, patience=plan.patience, name=plan.name,
     )  # fmt: skip
     (folder / PROGRESS).write_text("")
-    callbacks = [_progress(folder / PROGRESS)]
-    return fit(
-        federation.gather(), plan.algorithm, engine=federation, callbacks=callbacks, progress=False, **plan.fit_options
-    )
+    callbacks, options = [_progress(folder / PROGRESS)], plan.fit_options
+    run = fit(federation.gather(), plan.algorithm, engine=federation, callbacks=callbacks, progress=False, **options)
+    run.history.to_csv(folder / HISTORY)
+    shutil.rmtree(folder / JOURNALS)  # the next run is a new one
+    return run
 
 
 def _progress(path: Path) -> Callable[[Any, Any], None]:

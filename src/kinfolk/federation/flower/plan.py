@@ -49,12 +49,12 @@ class Plan:
 
     >>> import tempfile
     >>> from kinfolk import GTVMin, graphs
-    >>> plan = Plan("demo", graphs.chain(2), {"a": b"", "b": b""}, Schema(["x"]), GTVMin(lam=0.5), options={"rounds": 3})
+    >>> plan = Plan("demo", graphs.chain(2), {"a": b"", "b": b""}, Schema(["x"]), GTVMin(lam=0.5))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     plan.write(Path(folder))
     ...     again = Plan.read(Path(folder))
-    >>> again.algorithm == plan.algorithm, again.graph
-    (True, Graph(2 nodes, 1 edge))
+    >>> again.algorithm == plan.algorithm
+    True
     """
 
     name: str
@@ -123,7 +123,7 @@ def _algorithm(written: Any) -> Algorithm[Any]:
         found: Algorithm[Any] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
-            f"Expected an algorithm as package.module:name, {written!r} cannot be imported ({error}): install the package "
-            "at the coordinator."
+            f"Expected an algorithm as package.module:name, {written!r} cannot be imported ({error}): install the "
+            "package at the coordinator."
         ) from error
     return found
