@@ -2,6 +2,7 @@
 # make lint   the quick loop: ruff and mypy
 # make test   make lint, then the whole test suite; it ends with what was skipped, and why
 # make bench  speed, against rivals
+# make fuzz   100,000 broken messages to a site and a coordinator
 # make docs   the site, in site/
 # make clean  remove what the others made
 # Each does all the set-up.
@@ -9,7 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo lint test bench docs browser clean
+.PHONY: demo lint test bench fuzz docs browser clean
 
 demo: .venv/.demo
 	$(BIN)/kinfolk demo
@@ -31,6 +32,9 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/bigfl.py
 	$(BIN)/python benchmarks/fedcg.py
 	$(BIN)/python benchmarks/engines.py
+
+fuzz: .venv/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py 100000
 
 docs: .venv/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

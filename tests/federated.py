@@ -21,11 +21,14 @@ class Direct:
     def __init__(self, services: dict[str, SiteService]) -> None:
         self.services = services
         self.carried: list[bytes] = []
+        self.log: list[tuple[str, str, bytes]] = []  # which site, who received, what
 
     def ask(self, blobs, most, seconds):
         answers = {name: self.services[name].answer(blob) for name, blob in blobs.items()}
         self.carried += [*blobs.values(), *answers.values()]
-        assert all(len(answer) <= max(most[name], 2_500) for name, answer in answers.items())
+        self.log += [(name, "site", blob) for name, blob in blobs.items()]
+        self.log += [(name, "coordinator", answer) for name, answer in answers.items()]
+        assert all(len(answer) <= most[name] for name, answer in answers.items())
         return answers
 
 

@@ -426,6 +426,24 @@ def test_a_state_that_changes_its_type_is_refused():
         fit(difficult_network(), Drifting(), rounds=2, stop=None)
 
 
+class Talkative(FedAvg):
+    """Its coordinator replies more than it declares."""
+
+    def combine(self, memory, outbox, turn):
+        memory, reply = super().combine(memory, outbox, turn)
+        more = {"more": {"more": memory.w}, "wider": {"w": np.zeros((2, 3))}, "whole": {"w": memory.w.astype(int)}}
+        return memory, Reply({**reply.to_all, **more[self.extra]})
+
+    extra = "more"
+
+
+@pytest.mark.parametrize("how", ["more", "wider", "whole"])
+def test_what_a_coordinator_does_not_declare_is_refused(how, monkeypatch):
+    monkeypatch.setattr(Talkative, "extra", how)
+    with pytest.raises(InputError, match="Expected the coordinator of Talkative to answer only what it declares"):
+        fit(difficult_network(), Talkative(), rounds=2, stop=None)
+
+
 # ---------------------------------------------------------------------- a problem without rows
 
 

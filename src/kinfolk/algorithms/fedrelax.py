@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -99,6 +99,8 @@ class FedRelax(Algorithm[State]):
     weighting: Literal["average", "literal"] = "average"
     discrepancy: Discrepancy | None = None
 
+    own_choice: ClassVar[tuple[str, ...]] = ("model",)
+
     # ------------------------------------------------------------------ before round 1
 
     def check(self, problem: Problem) -> None:
@@ -148,7 +150,7 @@ class FedRelax(Algorithm[State]):
         classifies = self._kinds_of(problem.names[:1])[0].classifies and problem.classes is not None
         classes = (len(problem.classes),) if classifies and problem.classes is not None else ()
         points = problem.public.points.shape[-2]
-        return Sends(neighbours={"predicted": Sent(PREDICTIONS, (points, *classes))})
+        return Sends(neighbours={"predicted": Sent(PREDICTIONS, (points, *classes), gaps=True)})
 
     def remarks(self, problem: Problem) -> list[str]:
         """Which points were used, whether their labels were merged, and the remarks of the models."""

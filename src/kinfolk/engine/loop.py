@@ -14,7 +14,7 @@ from kinfolk.checks import InputError, LearningError
 from kinfolk.engine.checkpoint import Checkpoint, Checkpoints
 from kinfolk.engine.protocol import Algorithm, Engine, Snapshot, Turn
 from kinfolk.engine.run import Position, Row, Run
-from kinfolk.engine.session import Session
+from kinfolk.engine.session import Session, SiteAwayError
 from kinfolk.engine.specs import Spec, spec_of
 from kinfolk.network.network import Network
 from kinfolk.network.problem import Problem
@@ -105,7 +105,9 @@ class Loop:
             try:
                 row = self._row()
             except LearningError as error:
-                return self._failed(f"stopped after round {here.count:,}, which could not be measured: {error}")
+                if not isinstance(error, SiteAwayError) or here.count == self.settings.last:
+                    return self._failed(f"stopped after round {here.count:,}, which could not be measured: {error}")
+                return None  # the next rounds are measured again, when everybody is back
             stopped = self._record(row, bar, first)
             here.extra = not on_schedule
         if self.checkpoints is not None and stopped is None and here.count % self.checkpoints.every == 0:

@@ -131,6 +131,7 @@ class Sent:
     content: str  # in the field's nouns: "parameters", "gradient", or ``PREDICTIONS``
     shape: tuple[int, ...] = ()
     dtype: str = "float64"
+    gaps: bool = False  # whether NaN may stand where a node has nothing to send
 
     @property
     def largest_bytes(self) -> int:
@@ -185,6 +186,7 @@ class Algorithm(ABC, Generic[S]):
 
     steps_in_place: ClassVar[bool] = False  # whether ``step`` overwrites the arrays of the state it is given
     if_diverged: ClassVar[str] = TO_SCALE  # what a user can do then
+    own_choice: ClassVar[tuple[str, ...]] = ()  # fields that every site of a federation may choose for itself
 
     @abstractmethod
     def init(self, site: Site, turn: Turn) -> tuple[S, Outbox]:

@@ -31,6 +31,11 @@ from kinfolk.network.network import Network
 from kinfolk.network.problem import Problem
 from kinfolk.typing import Bools, Ints
 
+
+class SiteAwayError(LearningError):
+    """A site does not answer, and all of them would have to."""
+
+
 LOSSES = 2  # keys the draw of which messages get lost
 
 
@@ -183,7 +188,7 @@ class Session:
         out = {}
         for site, answer in self.carrier.exchange(requests).items():
             if isinstance(answer, Missing):
-                raise LearningError(f"site {site} did not answer: {answer.why}")
+                raise SiteAwayError(f"site {site} did not answer: {answer.why}")
             out[site] = answer
         return out
 

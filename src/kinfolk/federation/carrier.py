@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +13,7 @@ from kinfolk.checks import InputError
 from kinfolk.engine.protocol import Messages, Missing, Request, Scope, SiteId, SiteSnapshot
 from kinfolk.engine.wire import Blob, Expected, Key, Slot, WireError, read, written
 from kinfolk.federation.files import Journal
-from kinfolk.federation.messages import Terms, read_refusal
+from kinfolk.federation.messages import REFUSAL, Terms, read_refusal
 from kinfolk.network.fingerprint import fingerprint
 
 MOST_SITES = 2**12
@@ -78,12 +79,22 @@ class FederationCarrier:
     lost = 0.0
 
     def __init__(
-        self, post: Post, names: Sequence[str], terms: Sequence[Terms], record: Record, patience: float
+        self,
+        post: Post,
+        names: Sequence[str],
+        terms: Sequence[Terms],
+        record: Record,
+        patience: float,
+        join: Callable[[], None],
     ) -> None:
+        self._join: Callable[[], None] | None = join if record.known else None  # before the first request that is new
         self.post, self.names, self.terms, self.record, self.patience = post, names, terms, record, patience
         self.sites: list[Scope] = [each.scope for each in terms]
         self.number = 0
         self.bytes_carried = 0
+        self._home = np.empty(terms[0].node_count, dtype=np.int64)
+        for site, scope in enumerate(self.sites):
+            self._home[scope.nodes] = site
         self._kept = [0] * len(terms)  # the last request of every site whose work counts
         self._open = [0] * len(terms)  # that of the round that goes on
 
@@ -93,6 +104,9 @@ class FederationCarrier:
         key, asked = Key(self.record.run, 0, self.number), _digest(requests)
         blobs = self.record.past(self.number, asked)
         if blobs is None:
+            if self._join is not None:
+                self._join()
+                self._join = None
             blobs = self._asked(key, requests)
             self.record.add(asked, blobs)
         answers: dict[SiteId, Messages | Missing] = {}
@@ -106,14 +120,23 @@ class FederationCarrier:
 
     def _asked(self, key: Key, requests: Mapping[SiteId, Request]) -> dict[SiteId, bytes | Missing]:
         blobs = {
-            self.names[site]: self.terms[site].encode_request(key, self._kept[site], self._open[site], request)
+            self.names[site]: self.terms[site].encode_request(
+                key, self._kept[site], self._open[site], self._without_the_absent(request)
+            )
             for site, request in requests.items()
         }
-        most = {self.names[site]: self.terms[site].answer.largest for site in requests}
+        most = {self.names[site]: max(self.terms[site].answer.largest, REFUSAL.largest) for site in requests}
         found = self.post.ask(blobs, most, self.patience)
         self.bytes_carried += sum(map(len, blobs.values()))
         self.bytes_carried += sum(len(each) for each in found.values() if not isinstance(each, Missing))
         return {site: found[self.names[site]] for site in requests}
+
+    def _without_the_absent(self, request: Request) -> Request:
+        """The request without letters of sites that do not take part: what they sent last is of no use."""
+        if request.work != "step" or request.carries is None:
+            return request
+        there = set(self._home[request.turn.active].tolist())
+        return replace(request, inbox={site: letter for site, letter in request.inbox.items() if site in there})
 
     def _read(
         self, site: SiteId, key: Key, content: bytes | Missing, requests: Mapping[SiteId, Request]

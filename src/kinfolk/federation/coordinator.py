@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from kinfolk.engine.protocol import Algorithm, Coordinated, Missing, Replies
 from kinfolk.engine.specs import Spec, differences, spec_of
 from kinfolk.engine.wire import Key
 from kinfolk.federation.carrier import FederationCarrier, Post, Record, refusal_in
-from kinfolk.federation.files import Journal, made
+from kinfolk.federation.files import Journal, locked
 from kinfolk.federation.gathering import Members
 from kinfolk.federation.joining import MOST_TEXT, Introduction, Join, Schema, introduction_expected, terms_of
-from kinfolk.federation.service import read_joined
+from kinfolk.federation.service import read_joined, without
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.network.graph import Graph
 from kinfolk.network.problem import Problem
@@ -71,6 +72,15 @@ class Federation:
         self.folder, self.patience, self.name = folder, patience, name
         self.members: Members | None = None
         self._runs = 0
+        self._lock = None if folder is None else locked(folder)
+        self._journals: list[Journal] = []
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        for journal in self._journals:
+            journal.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def gather(self) -> Problem:
         """Ask all sites who they are; the problem that they have together, without rows."""
@@ -95,19 +105,29 @@ class Federation:
                 f"method {lacking}."
             )
         self._runs += 1
-        journal = None if self.folder is None else Journal(made(self.folder) / f"{JOURNAL}-{self._runs}")
+        journal = self._journal()
         record = Record(journal, fingerprint(repr(spec_of(algorithm)), *self.members.fingerprints.values()))
         joins = self._joins(algorithm, Key(record.run), replies)
-        self._join(joins, spec_of(algorithm))
+        joined = partial(self._join, joins, spec_of(algorithm), type(algorithm).own_choice)
+        if not record.known:
+            joined()  # a run that goes on joins when there is something to ask: the sites may be in a later one
         terms = [terms_of(join.scene, join.homes, self.graph.node_count, sends, replies) for join in joins]
-        return FederationCarrier(self.post, self.sites, terms, record, self.patience)
+        return FederationCarrier(self.post, self.sites, terms, record, self.patience, joined)
 
-    def _join(self, joins: Sequence[Join], spec: Spec) -> None:
+    def _journal(self) -> Journal | None:
+        """Of this run; those that were begun before a crash are found again in their order."""
+        if self.folder is None:
+            return None
+        self._journals.append(Journal(self.folder / f"{JOURNAL}-{self._runs}"))
+        return self._journals[-1]
+
+    def _join(self, joins: Sequence[Join], spec: Spec, own: Sequence[str]) -> None:
         """Bring every site its join; each must answer that it runs the same."""
         blobs = {name: join.encode() for name, join in zip(self.sites, joins, strict=True)}
         for name, answer in self._ask(blobs, MOST_TEXT).items():
             theirs = read_joined(_accepted(name, answer), joins[0].key)
-            found = list(differences(json.loads(json.dumps(spec)), theirs, f"the algorithm at site {name!r}"))
+            ours = json.loads(json.dumps(spec))
+            found = list(differences(without(ours, own), without(theirs, own), f"the algorithm at site {name!r}"))
             if found:
                 raise InputError(f"Expected the same algorithm at all sites: {'; '.join(found[:3])}.")
 

@@ -15,7 +15,10 @@ from kinfolk.federation.keys import OVERHEAD
 from kinfolk.typing import Ints
 
 SHORT = 400  # bytes of the text of a request or an answer
-SENTENCE = 2_000
+SENTENCE = 8_000  # of a refusal, however its letters are written
+MOST_LETTERS = 600
+LARGEST = 1e100  # of what is sent
+UNUSABLE = f"Expected numbers up to {LARGEST:g}, got larger ones or NaN."
 SCALARS = 64  # numbers that may be measured at a node
 WORKS = ("begin", "resume", "step", "measure")
 REQUEST = {
@@ -112,6 +115,8 @@ class Terms:
         coordinator = _under("coordinator/", blob.arrays)
         if any(len(rows) != len(senders) for rows in coordinator.values()):
             raise WireError(f"Expected a row for each of {len(senders)} senders, got other numbers of rows.")
+        if not usable(coordinator, self.sends.coordinator):
+            raise WireError(UNUSABLE)
         letters = {int(name): letter for name, letter in _under("letter/", blob.arrays).items()}
         most = sum(sent.largest_bytes for sent in self.sends.neighbours.values())
         if not 0 <= row_bytes <= most:
@@ -134,8 +139,8 @@ class Terms:
         if (carries is not None) != fields["carries"]:
             raise WireError("Expected which edges carry, got nothing.")
         letters = {int(name): letter for name, letter in _under("letter/", blob.arrays).items()}
-        if fields["work"] in ("step", "measure") and set(letters) != set(self.received):
-            raise WireError("Expected a letter from every neighbouring site, got others.")
+        if fields["work"] in ("step", "measure") and carries is None and set(letters) != set(self.received):
+            raise WireError("Expected a letter from every neighbouring site, got fewer.")
         turn = Turn(fields["round"], cast(Ints, active), fields["seed"], fields["exchange"])
         to_all, to_each = _under("to_all/", blob.arrays), _under("to_each/", blob.arrays)
         request = Request(fields["work"], turn, letters, to_all, to_each, carries)
@@ -152,13 +157,23 @@ class Terms:
 
 def refusal(key: Key, why: str, blamed: int = -1) -> bytes:
     """Why a site does not answer, and whose letter is to blame, if one is."""
-    return Blob("refusal", key, written(why=why[: SENTENCE // 5], blamed=blamed)).encode()
+    return Blob("refusal", key, written(why=why[:MOST_LETTERS], blamed=blamed)).encode()
 
 
 def read_refusal(content: bytes) -> tuple[str, int]:
     """The sentence of a refusal, and who is to blame."""
     fields = read(Blob.decode(content, REFUSAL).text, {"why": str, "blamed": int})
     return fields["why"], fields["blamed"]
+
+
+def usable(arrays: Arrays, declared: Mapping[str, Sent]) -> bool:
+    """Whether all numbers are finite and not absurdly large: others would spread from node to node."""
+    return all(_usable(values, declared[name].gaps) for name, values in arrays.items() if values.dtype.kind == "f")
+
+
+def _usable(values: Any, gaps: bool) -> bool:
+    good = np.abs(values) <= np.float64(LARGEST)
+    return bool((good | np.isnan(values) if gaps else good).all())
 
 
 def _of_some(sent: Sent, own: int) -> Slot:

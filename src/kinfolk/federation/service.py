@@ -7,6 +7,7 @@ what it is sent: it refuses with a sentence.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ class SiteService:
         Where its key, the keys of others and the state of the present run are kept.
     algorithm : Algorithm, optional
         Needed if the algorithm of the federation holds code, such as an estimator or a module of torch: the owner of
-        the site gives it, from a package that is installed here, and it has to be the same everywhere.
+        the site gives it, from a package that is installed here, and it has to be the same everywhere, but for what is
+        a site's own choice, such as the model of FedRelax.
     """
 
     def __init__(self, name: str, rows: SiteRows, folder: str | Path, algorithm: Algorithm[Any] | None = None) -> None:
@@ -126,7 +128,8 @@ class SiteService:
     def _algorithm(self, spec: Spec) -> Algorithm[Any]:
         """What is run: rebuilt from names and numbers, or the owner's own, which has to be the same."""
         if self.algorithm is not None and _kind(spec) == _kind(spec_of(self.algorithm)):
-            found = list(differences(spec, spec_of(self.algorithm), "the algorithm"))
+            own = type(self.algorithm).own_choice
+            found = list(differences(without(spec, own), without(spec_of(self.algorithm), own), "the algorithm"))
             if found:
                 raise InputError(
                     f"Expected the algorithm of the federation at site {self.name!r}: {'; '.join(found[:3])}. Give the "
@@ -160,6 +163,14 @@ def peek(content: bytes) -> tuple[str, Key]:
     if magic != MAGIC or kind >= len(KINDS):
         raise WireError("Expected a message of kinfolk, got something else: install the same version everywhere.")
     return KINDS[kind], Key(run, lane, number)
+
+
+def without(spec: Spec, fields: Sequence[str]) -> Spec:
+    """A spec without some of its fields."""
+    known = spec.get("fields")
+    if not isinstance(known, dict):
+        return spec
+    return {**spec, "fields": {name: each for name, each in known.items() if name not in fields}}
 
 
 def _kind(spec: Spec) -> Any:

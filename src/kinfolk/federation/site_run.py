@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import safetensors.numpy
 
 from kinfolk.checks import InputError
@@ -25,7 +26,7 @@ from kinfolk.engine.worker import SiteWorker
 from kinfolk.federation.files import Journal, replace_file
 from kinfolk.federation.joining import Join
 from kinfolk.federation.keys import Sealer, SealError, SiteKey
-from kinfolk.federation.messages import Asked, Terms, refusal
+from kinfolk.federation.messages import UNUSABLE, Asked, Terms, refusal, usable
 from kinfolk.federation.rows import SiteRows
 
 log = logging.getLogger(__name__)
@@ -194,9 +195,13 @@ class SiteRun:
     def _worked(self, asked: Asked) -> bytes:
         number = asked.key.number
         letters = {site: self._opened(site, letter, number) for site, letter in asked.request.inbox.items()}
-        request = replace(asked.request, inbox=letters)
+        absent = {site: self._nothing(rows) for site, rows in self.terms.received.items() if site not in letters}
+        request = replace(asked.request, inbox={**absent, **letters})
         answer = self.worker.answer(request)
         assert isinstance(answer, Messages)  # ``finish`` is not asked for
+        sends = self.terms.sends
+        if not (usable(self.worker.sent, sends.neighbours) and usable(answer.coordinator, sends.coordinator)):
+            raise InputError(UNUSABLE)
         if request.work == "measure":
             self._measured = request
         else:
@@ -217,6 +222,10 @@ class SiteRun:
 
     # ------------------------------------------------------------------ letters
 
+    def _nothing(self, rows: int) -> Arrays:
+        """In place of a letter of a site that does not take part; no edge carries from there."""
+        return {name: np.zeros((rows, *sent.shape[1:]), dtype=sent.dtype) for name, sent in self.worker.sent.items()}
+
     def _sealed(self, site: SiteId, number: int, rows: Arrays) -> bytes:
         return self.sealer.seal(site, number, Blob("letter", arrays=rows).encode())
 
@@ -232,6 +241,8 @@ class SiteRun:
             raise BadLetterError(f"Expected a new letter of site {sender!r}, got an old one again.", site)
         if set(arrays) != set(self.terms.sends.neighbours):
             raise BadLetterError(f"Expected all that is declared from site {sender!r}, got less.", site)
+        if not usable(arrays, self.terms.sends.neighbours):
+            raise BadLetterError(f"{UNUSABLE} They are from site {sender!r}.", site)
         self._heard[site] = stamp
         return arrays
 

@@ -199,6 +199,7 @@ def serve(
 def _served(service: SiteService, connection: socket.socket) -> bool:
     """Answer on one connection; True: the federation has ended, False: the connection has."""
     connection.settimeout(None)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         send_frame(connection, service.name.encode())

@@ -237,7 +237,7 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
                 sent["solved"] = Sent("curvature of the loss, inverted, times a vector", vector)
             if self.upper.held_out > 0:
                 sent["slope"] = Sent("gradient of the loss of held-out rows", vector)
-                sent["validation"] = Sent("loss of held-out rows", games)
+                sent["validation"] = Sent("loss of held-out rows", games, gaps=True)
         return Sends(coordinator=sent)
 
     # ------------------------------------------------------------------ a node: which losses

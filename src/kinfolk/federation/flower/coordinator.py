@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import time
@@ -14,7 +15,7 @@ from kinfolk.engine.fit import fit
 from kinfolk.engine.protocol import Algorithm
 from kinfolk.engine.run import Run
 from kinfolk.federation.coordinator import Federation
-from kinfolk.federation.files import locked, replace_file
+from kinfolk.federation.files import replace_file
 from kinfolk.federation.flower.certificates import CoordinatorKey
 from kinfolk.federation.flower.plan import Plan
 from kinfolk.federation.flower.post import FlowerPost
@@ -34,8 +35,7 @@ def coordinate(grid: Any, folder: Path, *, end_sites: bool = False) -> None:
     try:
         plan = Plan.read(folder)
         post = FlowerPost(grid, plan.nodes, CoordinatorKey.at(folder / KEY))
-        with locked(folder / JOURNALS):  # one run at a time
-            run = _run(plan, post, folder)
+        run = _run(plan, post, folder)
         outcome = {"stopped": run.stopped, "rounds": run.rounds}
         if end_sites:
             post.end()
@@ -61,10 +61,13 @@ def _run(plan: Plan, post: FlowerPost, folder: Path) -> Run:
         plan.graph, list(plan.nodes), post, plan.schema, plan.public,
         folder=folder / JOURNALS, patience=plan.patience, name=plan.name,
     )  # fmt: skip
-    (folder / PROGRESS).write_text("")
-    callbacks, options = [_progress(folder / PROGRESS)], plan.fit_options
-    run = fit(federation.gather(), plan.algorithm, engine=federation, callbacks=callbacks, progress=False, **options)
-    run.history.to_csv(folder / HISTORY)
+    with contextlib.closing(federation):
+        (folder / PROGRESS).write_text("")
+        callbacks, options = [_progress(folder / PROGRESS)], plan.fit_options
+        run = fit(
+            federation.gather(), plan.algorithm, engine=federation, callbacks=callbacks, progress=False, **options
+        )
+        run.history.to_csv(folder / HISTORY)
     shutil.rmtree(folder / JOURNALS)  # the next run is a new one
     return run
 
