@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +15,8 @@ import pandas
 import pytest
 
 from federated import assert_same_run, rows_of, site_names
-from kinfolk import GTVMin, InProcess, fit
+from flower_site import MODELS, service_at
+from kinfolk import FedRelax, GTVMin, InProcess, LinearModel, fit
 from kinfolk.federation.flower import tether
 from kinfolk.federation.flower.certificates import Contact, CoordinatorKey, make_node_key
 from kinfolk.federation.flower.coordinator import HISTORY, JOURNALS, KEY, PROGRESS
@@ -24,7 +25,6 @@ from kinfolk.federation.flower.processes import check_port, free_port
 from kinfolk.federation.flower.site import HOME, socket_folder
 from kinfolk.federation.flower.superlink import CERTIFICATES, SuperLink
 from kinfolk.federation.joining import Schema
-from kinfolk.federation.service import SiteService
 from kinfolk.testing import difficult_network
 
 pytest.importorskip("flwr", reason='Flower is not installed: pip install "kinfolk[flower]"')
@@ -87,8 +87,8 @@ def wait_for_round(number, folder, sites, seconds=240):
 def planned(folder, network, algorithm, count):
     """The plan of a federation in a folder, and the keys that its sites sign in with."""
     nodes = {name: make_node_key(folder / "keys" / name) for name in site_names(count)}
-    options = {**OPTIONS, "tolerance": None}
-    Plan("test", network.graph, nodes, Schema(network.features), algorithm, options=options).write(folder)
+    schema, options = Schema(network.features), {**OPTIONS, "tolerance": None}
+    Plan("test", network.graph, nodes, schema, algorithm, network.public, options).write(folder)
     return nodes
 
 
@@ -99,18 +99,20 @@ def invite(folder, address):
 
 def assert_same_as_here(folder, network, algorithm, count):
     """History and models are those of one process, to the last bit."""
+    if isinstance(algorithm, FedRelax):
+        homes = {node: site for site, rows in enumerate(rows_of(network, count).values()) for node in rows.nodes}
+        algorithm = replace(algorithm, model=lambda node: MODELS[homes[node]])
     here = fit(network, algorithm, engine=InProcess(count), stop=None, progress=False, **OPTIONS)
     history = pandas.read_csv(folder / HISTORY, index_col=0, dtype=str).astype(float)  # to the last bit
     with contextlib.ExitStack() as stack:
-        services = {}
-        for name, rows in rows_of(network, count).items():
-            services[name] = stack.enter_context(contextlib.closing(SiteService(name, rows, folder / "sites" / name)))
-        assert_same_run(here, SimpleNamespace(history=history, stopped=here.stopped), services)
+        services = [stack.enter_context(contextlib.closing(service_at(folder, site, count))) for site in range(count)]
+        there = SimpleNamespace(history=history, stopped=here.stopped)
+        assert_same_run(here, there, {service.name: service for service in services})
 
 
 def test_a_federation_over_flower_ends_at_the_same_bits_and_leaves_nothing_behind(tmp_path):
-    """Four sites, one of them behind an ordinary SuperNode; another is killed with -9 on the way, and started again."""
-    network, algorithm, port = difficult_network(), GTVMin(lam=0.1), free_port()
+    """Four sites with models of their own, one behind a SuperNode; another is killed with -9 and started again."""
+    network, algorithm, port = difficult_network(), FedRelax(LinearModel(), lam=0.2), free_port()
     nodes = planned(tmp_path, network, algorithm, COUNT)
     known = {}
     with SuperLink(tmp_path, port, nodes) as link:
