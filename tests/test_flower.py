@@ -7,96 +7,151 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas
 import pytest
 
 from federated import assert_same_run, rows_of, site_names
-from kinfolk import GTVMin, InProcess, fit
+from flower_site import MODELS, service_at
+from kinfolk import FedRelax, GTVMin, InProcess, LinearModel, fit
 from kinfolk.federation.flower import tether
 from kinfolk.federation.flower.certificates import Contact, CoordinatorKey, make_node_key
-from kinfolk.federation.flower.coordinator import HISTORY, KEY, PROGRESS
+from kinfolk.federation.flower.coordinator import HISTORY, JOURNALS, KEY, PROGRESS
 from kinfolk.federation.flower.plan import Plan
-from kinfolk.federation.flower.processes import free_port
+from kinfolk.federation.flower.processes import check_port, free_port
+from kinfolk.federation.flower.site import HOME, socket_folder
 from kinfolk.federation.flower.superlink import CERTIFICATES, SuperLink
 from kinfolk.federation.joining import Schema
-from kinfolk.federation.service import SiteService
 from kinfolk.testing import difficult_network
 
 pytest.importorskip("flwr", reason='Flower is not installed: pip install "kinfolk[flower]"')
 HERE = Path(__file__).parent
 COUNT = 4
-OPTIONS = {"rounds": 9, "measure_every": 3}
+ROUNDS = 4  # with joining, and a measurement for every round, twelve exchanges
+OPTIONS = {"rounds": ROUNDS, "measure_every": 3}
 
 
-def start_site(folder, site, way):
-    """A process, in a group of its own."""
-    command = [sys.executable, HERE / "flower_site.py", folder, site, COUNT, way]
-    with (folder / f"site-{site}.log").open("a") as log:
-        words = list(map(str, command))
-        return subprocess.Popen(words, stdout=log, stderr=log, cwd=HERE, start_new_session=True)
+class Sites:
+    """Processes of sites, each in a group of its own."""
+
+    def __init__(self, folder, ways):
+        self.folder, self.ways = folder, ways
+        self.processes = {}
+
+    def __enter__(self):
+        for site in range(len(self.ways)):
+            self.start(site)
+        return self
+
+    def start(self, site):
+        words = [sys.executable, HERE / "flower_site.py", self.folder, site, len(self.ways), self.ways[site]]
+        with self.log(site).open("a") as log:
+            self.processes[site] = subprocess.Popen(
+                list(map(str, words)), stdout=log, stderr=log, cwd=HERE, start_new_session=True
+            )
+
+    def log(self, site):
+        return self.folder / f"site-{site}.log"
+
+    def kill(self, site):
+        os.killpg(self.processes[site].pid, signal.SIGKILL)
+        self.processes[site].wait()
+
+    def check(self):
+        for site, process in self.processes.items():
+            assert process.poll() in (None, 0), self.log(site).read_text()
+
+    def __exit__(self, *_):
+        for site, process in self.processes.items():
+            if process.poll() is None:
+                self.kill(site)
 
 
 def rows_so_far(folder):
+    """The rows of the history that the coordinator has written."""
     path = folder / PROGRESS
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def wait_for(condition, seconds, what, sites=()):
+def wait_for_round(number, folder, sites, seconds=240):
     deadline = time.monotonic() + seconds
-    while not condition():
-        assert all(site.poll() is None for site in sites), "a site has ended"
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+    while not any(row["round"] >= number for row in rows_so_far(folder)):
+        sites.check()
+        assert time.monotonic() < deadline, (folder / "flower" / "superlink.log").read_text()[-2000:]
         time.sleep(0.2)
 
 
-def test_a_federation_over_flower_ends_at_the_same_bits(tmp_path):
-    """Four sites, one of them behind an ordinary SuperNode; another is killed with -9 on the way, and started again."""
-    began = time.monotonic()
+def planned(folder, network, algorithm, count):
+    """The plan of a federation in a folder, and the keys that its sites sign in with."""
+    nodes = {name: make_node_key(folder / "keys" / name) for name in site_names(count)}
+    schema, options = Schema(network.features), {**OPTIONS, "tolerance": None}
+    Plan("test", network.graph, nodes, schema, algorithm, network.public, options).write(folder)
+    return nodes
 
-    def note(what):
-        print(f"{time.monotonic() - began:6.1f} s  {what}", flush=True)
 
-    network, algorithm, port = difficult_network(), GTVMin(lam=0.1), free_port()
-    here = fit(network, algorithm, engine=InProcess(COUNT), stop=None, progress=False, **OPTIONS)
-    names = site_names(COUNT)
-    nodes = {name: make_node_key(tmp_path / "keys" / name) for name in names}
-    plan = Plan(
-        "test", network.graph, nodes, Schema(network.features), algorithm, options={**OPTIONS, "tolerance": None}
-    )
-    plan.write(tmp_path)
-    note("set up")
-    sites = []
-    try:
-        with SuperLink(tmp_path, port, nodes=nodes) as link:
-            note("SuperLink")
-            contact = Contact.of(link.address, tmp_path / CERTIFICATES, CoordinatorKey.at(tmp_path / KEY))
-            (tmp_path / "contact.json").write_text(json.dumps(asdict(contact)))
-            ways = sys.modules[__name__].WAYS
-            sites = [start_site(tmp_path, site, way) for site, way in enumerate(ways)]
+def invite(folder, address):
+    contact = Contact.of(address, folder / CERTIFICATES, CoordinatorKey.at(folder / KEY))
+    (folder / "contact.json").write_text(json.dumps(asdict(contact)))
+
+
+def assert_same_as_here(folder, network, algorithm, count):
+    """History and models are those of one process, to the last bit."""
+    if isinstance(algorithm, FedRelax):
+        homes = {node: site for site, rows in enumerate(rows_of(network, count).values()) for node in rows.nodes}
+        algorithm = replace(algorithm, model=lambda node: MODELS[homes[node]])
+    here = fit(network, algorithm, engine=InProcess(count), stop=None, progress=False, **OPTIONS)
+    history = pandas.read_csv(folder / HISTORY, index_col=0, dtype=str).astype(float)  # to the last bit
+    with contextlib.ExitStack() as stack:
+        services = [stack.enter_context(contextlib.closing(service_at(folder, site, count))) for site in range(count)]
+        there = SimpleNamespace(history=history, stopped=here.stopped)
+        assert_same_run(here, there, {service.name: service for service in services})
+
+
+def test_a_federation_over_flower_ends_at_the_same_bits_and_leaves_nothing_behind(tmp_path):
+    """Four sites with models of their own, one behind a SuperNode; another is killed with -9 and started again."""
+    network, algorithm, port = difficult_network(), FedRelax(LinearModel(), lam=0.2), free_port()
+    nodes = planned(tmp_path, network, algorithm, COUNT)
+    known = {}
+    with SuperLink(tmp_path, port, nodes) as link:
+        invite(tmp_path, link.address)
+        with Sites(tmp_path, ["direct", "direct", "direct", "supernode"]) as sites:
             run = link.start_run(end_sites=True)
-            note("run started")
-            wait_for(lambda: len(rows_so_far(tmp_path)) >= 4, 200, "four rows", sites)
-            note("killing")
-            os.killpg(sites[1].pid, signal.SIGKILL)
-            sites[1].wait()
-            sites[1] = start_site(tmp_path, 1, "direct")
+            wait_for_round(1, tmp_path, sites)
+            known |= tether.descendants(os.getpid())
+            sites.kill(1)
+            sites.start(1)
             outcome = link.wait_for_run(run, 300)
-            note(outcome)
-            codes = [site.wait(60) for site in sites]
-            note(codes)
-            known = tether.descendants(os.getpid())
-    finally:
-        for site in sites:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(site.pid, signal.SIGKILL)
-            site.wait()
-    note("closed")
-    for row in rows_so_far(tmp_path):
-        print(row["round"], row["time"] - rows_so_far(tmp_path)[0]["time"])
-    print(len(known), tether.alive(known))
+            known |= tether.descendants(os.getpid())
+            assert [process.wait(60) for process in sites.processes.values()] == [0, 0, 0, 0]  # they were told to end
+    assert outcome["rounds"] == ROUNDS
+    assert len(known) > 10  # two of them for the SuperLink, three for the SuperNode
+    assert tether.alive(known) == []
+    check_port("127.0.0.1", port)
+    assert not socket_folder(tmp_path / "sites" / "site 3" / HOME).exists()
+    assert_same_as_here(tmp_path, network, algorithm, COUNT)
 
 
-WAYS = ["direct", "direct", "direct", "supernode"]
+def test_a_superlink_that_is_killed_and_started_again_goes_on(tmp_path):
+    """The coordinator dies with it; sites sign in again, and what they have answered is not asked for again."""
+    network, algorithm, port = difficult_network(), GTVMin(lam=0.1), free_port()
+    nodes = planned(tmp_path, network, algorithm, 2)
+    with contextlib.ExitStack() as stack:
+        with SuperLink(tmp_path, port, nodes) as link:
+            invite(tmp_path, link.address)
+            sites = stack.enter_context(Sites(tmp_path, ["direct", "direct"]))
+            link.start_run()
+            wait_for_round(2, tmp_path, sites)
+            os.kill(link.program.pid, signal.SIGKILL)
+        answered = (tmp_path / JOURNALS / "answers-1").stat().st_size
+        with SuperLink(tmp_path, port, nodes) as link:
+            outcome = link.wait_for_run(link.start_run(), 300)
+            for process in sites.processes.values():
+                process.terminate()
+            assert [process.wait(60) for process in sites.processes.values()] == [0, 0]
+            assert link.online() == []  # they said goodbye
+    assert answered > 1000
+    assert outcome["rounds"] == ROUNDS
+    assert_same_as_here(tmp_path, network, algorithm, 2)

@@ -1,4 +1,4 @@
-"""Certificates and keys: an authority for the address of a federation, a key for every site, one for the coordinator."""
+"""Certificates and keys: an authority for the address of a federation, keys of sites, and that of the coordinator."""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,22 +31,27 @@ def coordinate(grid: Any, folder: Path, *, end_sites: bool = False) -> None:
     as they come; in the end there are ``history.csv`` and ``outcome.json``, which has ``stopped`` or ``error``.
     """
     (folder / OUTCOME).unlink(missing_ok=True)
+    outcome: dict[str, Any] = {}
     try:
         plan = Plan.read(folder)
         post = FlowerPost(grid, plan.nodes, CoordinatorKey.at(folder / KEY))
         run = _run(plan, post, folder)
-        run.history.to_csv(folder / HISTORY)
         outcome = {"stopped": run.stopped, "rounds": run.rounds}
         if end_sites:
             post.end()
-    except InputError as error:
-        outcome = {"error": str(error)}
-        raise
     except BaseException as error:
-        outcome = {"error": f"The coordinator failed ({type(error).__name__}: {error})."}
+        outcome = {"error": _why(error)}
         raise
     finally:
         replace_file(folder / OUTCOME, json.dumps(outcome).encode())
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, Exception):
+        return f"The coordinator failed ({type(error).__name__}: {error})."
+    return "The run was stopped; the next one goes on from there."
 
 
 def _run(plan: Plan, post: FlowerPost, folder: Path) -> Run:
@@ -54,11 +61,15 @@ def _run(plan: Plan, post: FlowerPost, folder: Path) -> Run:
         plan.graph, list(plan.nodes), post, plan.schema, plan.public,
         folder=folder / JOURNALS, patience=plan.patience, name=plan.name,
     )  # fmt: skip
-    (folder / PROGRESS).write_text("")
-    callbacks = [_progress(folder / PROGRESS)]
-    return fit(
-        federation.gather(), plan.algorithm, engine=federation, callbacks=callbacks, progress=False, **plan.fit_options
-    )
+    with contextlib.closing(federation):
+        (folder / PROGRESS).write_text("")
+        callbacks, options = [_progress(folder / PROGRESS)], plan.fit_options
+        run = fit(
+            federation.gather(), plan.algorithm, engine=federation, callbacks=callbacks, progress=False, **options
+        )
+        run.history.to_csv(folder / HISTORY)
+    shutil.rmtree(folder / JOURNALS)  # the next run is a new one
+    return run
 
 
 def _progress(path: Path) -> Callable[[Any, Any], None]:

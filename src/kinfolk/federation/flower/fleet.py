@@ -113,7 +113,7 @@ class Fleet:
         if response is not None:
             return (
                 f"Expected a key that the SuperLink at {self.contact.address} knows, it refuses that of this site "
-                f"({response.status_code}): another process uses it, or the site is no longer invited; ask the operator."
+                f"({response.status_code}): another process uses it, or the site is not invited any more; ask."
             )
         return (
             f"Expected the SuperLink at {self.contact.address}, it cannot be reached since {patience:.0f} seconds "
@@ -138,7 +138,6 @@ class Fleet:
         if self._node is not None:
             with contextlib.suppress(Exception):  # it is away: nobody to say goodbye to
                 self._deactivate(self._node.node_id)
-                self.memory.unlink(missing_ok=True)
             self._node = None
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""FlowerPost: blobs over the Grid of a ServerApp. Deadlines and resends are ours; a name belongs to a registered key."""
+"""FlowerPost: blobs over the Grid of a ServerApp. Deadlines and resends are ours; names belong to registered keys."""
 
 from __future__ import annotations
 
@@ -26,9 +26,21 @@ class _Asked:
     content: bytes
     most: int
     messages: set[str] = field(default_factory=set)  # not yet answered
+    latest: str = ""
     sent: float = 0.0
     activated: str = ""  # when the process that got the last one had signed in
     why: str = "it is not connected"
+
+    @property
+    def waits(self) -> bool:
+        """Whether the last message may still be answered."""
+        return self.latest in self.messages
+
+    def note(self, message: str | None, node: Any) -> None:
+        """A message has been sent, if Flower has taken it."""
+        self.sent, self.activated, self.why = time.monotonic(), node.last_activated_at, "it is connected"
+        self.latest = message or ""
+        self.messages |= {self.latest} - {""}
 
 
 class FlowerPost:
@@ -96,19 +108,17 @@ class FlowerPost:
         """Send to those that are there what they have not got."""
         from flwr.app import Message
 
-        if all(each.messages and time.monotonic() < each.sent + LOOK for each in open_.values()):
+        if all(each.waits and time.monotonic() < each.sent + LOOK for each in open_.values()):
             return
         due = {name: node for name, node in self.online().items() if name in open_ and self._is_due(open_[name], node)}
         if not due:
             return
         messages = [Message(content_of(open_[name].content), node.node_id, QUERY) for name, node in due.items()]
         for (name, node), number in zip(due.items(), self.grid.push_messages(messages), strict=True):
-            each = open_[name]
-            each.sent, each.activated, each.why = time.monotonic(), node.last_activated_at, "it is connected"
-            each.messages |= {number} - {None}
+            open_[name].note(number, node)
 
     def _is_due(self, each: _Asked, node: Any) -> bool:
-        if not each.messages or each.activated != node.last_activated_at:
+        if not each.waits or each.activated != node.last_activated_at:
             return time.monotonic() >= each.sent + LOOK
         return time.monotonic() >= each.sent + self.resend
 
@@ -131,6 +141,13 @@ class FlowerPost:
                 yield name, Missing(f"it sent {len(blob):,} bytes, at most {each.most:,} were expected")
 
     def end(self, seconds: float = 30.0) -> None:
-        """Tell all sites that are there that the federation has ended."""
-        here = self.online()
-        self.ask(dict.fromkeys(here, Blob("end").encode()), dict.fromkeys(here, 0), seconds)
+        """Tell all sites that are there that the federation has ended; they answer, or just leave."""
+        deadline = time.monotonic() + seconds
+        blob = Blob("end").encode()
+        open_ = {name: _Asked(self.key.signed(name, blob), 0) for name in self.online()}
+        while open_ and time.monotonic() < deadline:
+            self._send(open_)
+            gone = {name for name, each in open_.items() if each.sent and name not in self.online()}
+            for name in gone | {name for name, _ in self._replies(open_)}:
+                del open_[name]
+            time.sleep(self.poll)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import importlib.util
 import os
 import signal
@@ -12,11 +13,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from kinfolk.checks import InputError
 from kinfolk.federation.flower import tether
 
+VERSION = "1.41.0"  # of Flower; the way of a resident site to the SuperLink is not public, and may change with the next
 GRACE = 20.0  # seconds to say goodbye
 TAIL = 600  # bytes at the end of a log that an error shows
 SETTINGS = {
@@ -27,9 +29,12 @@ SETTINGS = {
 
 
 def check_flower() -> None:
-    """Refuse where Flower is not installed."""
+    """Refuse where Flower is not installed, or another version of it."""
     if importlib.util.find_spec("flwr") is None:
         raise InputError('Expected Flower, it is not installed: pip install "kinfolk[flower]".')
+    found = importlib.metadata.version("flwr")
+    if found != VERSION:
+        raise InputError(f'Expected Flower {VERSION}, got {found}: pip install "kinfolk[flower]".')
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -49,21 +54,23 @@ class Program:
         The folder of Flower.
     log : Path
         Where its output is added.
+    grace : float
+        Seconds to say goodbye, before it is killed.
     """
 
-    def __init__(self, command: list[str], home: Path, log: Path) -> None:
+    def __init__(self, command: list[str], home: Path, log: Path, grace: float = GRACE) -> None:
         check_flower()
-        self.log = log
-        words = [sys.executable, "-S", tether.__file__, str(GRACE), *command]
+        self.log, self.grace = log, grace
+        words = [sys.executable, "-S", tether.__file__, str(grace), *command]
         with log.open("ab") as output:
-            self._tether = subprocess.Popen(
-                words,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                env=environment(home),
-                start_new_session=True,
-            )
+            streams: Any = {"stdin": subprocess.PIPE, "stdout": output, "stderr": output}
+            self._tether = subprocess.Popen(words, env=environment(home), start_new_session=True, **streams)
+
+    @property
+    def pid(self) -> int:
+        """The id of its process; that of its tether, when it has ended."""
+        children = [pid for pid, each in tether.processes().items() if each.parent == self._tether.pid]
+        return children[0] if children else self._tether.pid
 
     @property
     def running(self) -> bool:
@@ -79,7 +86,7 @@ class Program:
         if self._tether.stdin is not None:
             self._tether.stdin.close()
         try:
-            self._tether.wait(2 * GRACE)
+            self._tether.wait(2 * self.grace)
         finally:
             if self.running:  # its pipe is closed, so it ends on its own; we do not wait any longer
                 self._tether.terminate()

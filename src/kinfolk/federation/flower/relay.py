@@ -41,8 +41,7 @@ def _received(connection: socket.socket, size: int) -> bytes:
 
 
 def listener(path: Path) -> socket.socket:
-    """A socket in a folder that nobody else may enter."""
-    path.parent.chmod(0o700)
+    """A socket that listens at a path; that of a process before goes."""
     path.unlink(missing_ok=True)
     out = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     out.bind(str(path))

@@ -1,8 +1,8 @@
 """A site of a federation over Flower: a resident process beside its rows.
 
-Two ways to the SuperLink. ``"direct"``: the process is a node of Flower itself; nothing that comes from elsewhere is run,
-and an exchange takes about a second. ``"supernode"``: an ordinary SuperNode stands before it, whose ClientApp forwards
-blobs over a unix socket; it takes several seconds, and the SuperNode runs the apps that the SuperLink hands out.
+Two ways to the SuperLink. ``"direct"``: the process is a node of Flower itself; no code that comes from elsewhere is
+run, and an exchange takes about a second. ``"supernode"``: an ordinary SuperNode stands before it, whose ClientApp
+forwards blobs over a unix socket; it takes about ten, and the SuperNode runs the apps that the SuperLink hands out.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import os
+import shutil
 import socket
 import tempfile
 import threading
@@ -138,21 +140,24 @@ def _supernode(home: Path, contact: Contact, key: Path, path: Path) -> list[str]
     ]  # fmt: skip
 
 
+def socket_folder(home: Path) -> Path:
+    """Where the socket of a site is: its path has to be short; the same for every process of a site."""
+    name = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"kinfolk-site-{name}"
+
+
 @contextlib.contextmanager
 def _private_folder(home: Path) -> Iterator[Path]:
-    """A folder for a socket, whose path has to be short; the same for every process of a site, so none is left over."""
-    name = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"kinfolk-{name}"
+    """A folder that nobody else may enter; what a process before has left there goes."""
+    folder = socket_folder(home)
     folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise InputError(f"Expected to own {str(folder)!r}, another user does: have it removed.")
+    folder.chmod(0o700)
     try:
-        folder.chmod(0o700)
         yield folder
-    except PermissionError as error:
-        raise InputError(f"Expected to own {str(folder)!r}, another user does: remove it.") from error
     finally:
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
+        shutil.rmtree(folder)
 
 
 def _accept(service: SiteService, contact: Contact, listener: socket.socket, ended: threading.Event) -> None:

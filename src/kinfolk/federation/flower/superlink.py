@@ -1,4 +1,7 @@
-"""The operator's side: a SuperLink with TLS that knows the keys of all sites, and runs of the app on it."""
+"""The operator's side: a SuperLink with TLS that knows the keys of all sites, and runs of the app on it.
+
+Runs are started, and sites registered, from the machine of the SuperLink alone; see ``gate``.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import json
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +17,7 @@ from typing import Any, Self
 
 from kinfolk.checks import InputError
 from kinfolk.federation.files import locked, made, replace_file
+from kinfolk.federation.flower import gate
 from kinfolk.federation.flower.certificates import AUTHORITY, SERVER, SERVER_KEY, make_certificates
 from kinfolk.federation.flower.coordinator import OUTCOME
 from kinfolk.federation.flower.processes import Program, check_flower, check_port, environment
@@ -20,7 +25,7 @@ from kinfolk.federation.flower.processes import Program, check_flower, check_por
 CERTIFICATES, HOME, LOG, CONNECTION = "certificates", "flower", "superlink.log", "kinfolk"
 APP = Path(__file__).parent / "app"
 STARTING = 180.0  # seconds until a SuperLink must answer
-LOOK = 0.5
+LOOK = 1.0
 CONFIG = """\
 [superlink]
 default = "{name}"
@@ -40,15 +45,13 @@ class SuperLink:
         Of the federation; certificates are made there if there are none, and so is the folder of Flower.
     port : int
         For sites and for ``flwr``.
-    host : str
-        Address of this machine to listen at; by default only processes on it can connect.
     nodes : mapping of str to bytes
         For the name of every site the public key that it signs in with; others are refused.
+    host : str
+        Address of this machine to listen at; by default only processes on it can connect.
     """
 
-    def __init__(
-        self, folder: Path, port: int, host: str = "127.0.0.1", nodes: Mapping[str, bytes] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, port: int, nodes: Mapping[str, bytes], host: str = "127.0.0.1") -> None:
         check_flower()
         check_port(host, port)
         self.folder, self.home = folder, made(folder / HOME)
@@ -56,13 +59,13 @@ class SuperLink:
         self._lock = locked(self.home)
         try:
             self._set_up(host)
-            self._program = Program(self._command(host, port), self.home, self.home / LOG)
+            self.program = Program(self._command(host, port), self.home, self.home / LOG)
         except BaseException:
             self._lock.close()
             raise
         try:
             self._client = self._connected()
-            self.register(nodes or {})
+            self.register(nodes)
         except BaseException:
             self.close()
             raise
@@ -78,7 +81,7 @@ class SuperLink:
     def _command(self, host: str, port: int) -> list[str]:
         tls = self.folder / CERTIFICATES
         return [
-            "flower-superlink", "--host", host, "--port", str(port), "--enable-supernode-auth",
+            sys.executable, gate.__file__, "--host", host, "--port", str(port), "--enable-supernode-auth",
             "--disable-runtime-dependency-installation", "--ssl-ca-certfile", str(tls / AUTHORITY),
             "--ssl-certfile", str(tls / SERVER), "--ssl-keyfile", str(tls / SERVER_KEY),
         ]  # fmt: skip
@@ -99,10 +102,10 @@ class SuperLink:
                 client.ListNodes(ListNodesRequest())
                 return client
             except Exception as error:  # it is not there yet
-                if not self._program.running or time.monotonic() > deadline:
+                if not self.program.running or time.monotonic() > deadline:
                     raise InputError(
-                        f"Expected a SuperLink at {self.address}, it did not start: see {str(self._program.log)!r}; it "
-                        f"ends with: {self._program.last_words()}"
+                        f"Expected a SuperLink at {self.address}, it did not start: see {str(self.program.log)!r}; it "
+                        f"ends with: {self.program.last_words()}"
                     ) from error
             time.sleep(LOOK)
 
@@ -141,8 +144,8 @@ class SuperLink:
         while (status := self._status(number)).status != "finished":
             if time.monotonic() > deadline:
                 raise InputError(f"Expected the end of the run within {seconds:.0f} seconds: ask again, or stop it.")
-            if not self._program.running:
-                raise InputError(f"The SuperLink has ended: {self._program.last_words()}")
+            if not self.program.running:
+                raise InputError(f"The SuperLink has ended: {self.program.last_words()}")
             time.sleep(LOOK)
         path = self.folder / OUTCOME
         outcome: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
@@ -159,7 +162,7 @@ class SuperLink:
         """Stop the SuperLink and all that it has started."""
         with contextlib.suppress(AttributeError):
             self._client.close()
-        self._program.close()
+        self.program.close()
         self._lock.close()
 
     def __enter__(self) -> Self:
