@@ -78,6 +78,7 @@ class RayCarrier:
     """A carrier whose sites are at the actors of a pool."""
 
     sees_all = True
+    whole = None  # sites are elsewhere
 
     def __init__(
         self, pool: Pool, network: Network, algorithm: Algorithm[Any], count: int, actors: int, lost: float

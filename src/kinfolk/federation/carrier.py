@@ -76,6 +76,7 @@ class FederationCarrier:
     """A carrier whose sites are elsewhere. Letters between them pass through it closed."""
 
     sees_all = False
+    whole = None
     lost = 0.0
 
     def __init__(
