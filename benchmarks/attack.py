@@ -282,7 +282,40 @@ def together(ground: Ground) -> Iterator[Attack]:
         yield Attack("two at once", str(k), try_it)
 
 
-GROUPS = (folders, tables, rows, options, environments, kills, together)
+def updates(ground: Ground) -> Iterator[Attack]:
+    """Odd rows that shall join a run, and updates that are killed; a run that is not updated is as it was."""
+
+    def odd(make: Callable[[pandas.DataFrame], pandas.DataFrame], must: str) -> Callable[[Path], tuple[str, str]]:
+        def try_it(place: Path) -> tuple[str, str]:
+            shutil.copytree(ground.run, place / "run")
+            make(cases.new_rows()).to_parquet(place / "new.parquet")
+            result = invoke("update", place / "run", place / "new.parquet")
+            found = judged(result, must, lambda: load(place / "run").changes is not None)
+            same = result.exit_code == 0 or ground.predicts_as_before(place / "run")
+            return found if same and not unfinished(place / "run").exists() else ("silently wrong", "the run changed")
+
+        return try_it
+
+    def killed_at(step: int) -> Callable[[Path], tuple[str, str]]:
+        def try_it(place: Path) -> tuple[str, str]:
+            shutil.copytree(ground.run, place / "run")
+            cases.new_rows().to_parquet(place / "new.parquet")
+            words = ["update", place / "run", place / "new.parquet"]
+            if not killed(step, words):
+                return "ran rightly", "it ended before"
+            again = invoke(*words)
+            whole = load(place / "run").changes is not None and not unfinished(place / "run").exists()
+            return judged(again, "either", lambda: whole) if whole else ("silently wrong", again.stderr[-200:])
+
+        return try_it
+
+    for name, make, must in cases.UPDATES:
+        yield Attack("updates", name, odd(make, must))
+    for step in range(1, 80, 6):
+        yield Attack("updates", f"killed at change {step}", killed_at(step))
+
+
+GROUPS = (folders, tables, rows, options, environments, kills, together, updates)
 
 # ---------------------------------------------------------------------- trying them
 

@@ -466,6 +466,38 @@ ROWS: list[RowsCase] = [
     RowsCase("trust in a file that is not there", shops, "refuse", options=("--trust", "nothing.py")),
 ]
 
+# ---------------------------------------------------------------------- rows that join a run
+
+
+def new_rows(count: int = 3) -> pandas.DataFrame:
+    """A few more sales of every shop."""
+    return shops(12 + count).groupby("shop").tail(count).reset_index(drop=True)
+
+
+UPDATES: list[tuple[str, Callable[[pandas.DataFrame], pandas.DataFrame], str]] = [
+    ("as expected", lambda t: t, "run"),
+    ("one row", lambda t: t.head(1), "run"),
+    ("columns in another order, and one more", lambda t: t.assign(note="x")[["note", "sales", "price", "shop"]], "run"),
+    ("a new shop", lambda t: t.assign(shop=t["shop"].replace("shop 0", "shop 9")), "run"),
+    ("new shops only", lambda t: t.assign(shop="new " + t["shop"]), "run"),
+    ("a shop with a script for a name", lambda t: t.assign(shop=t["shop"].replace("shop 0", "<script>")), "run"),
+    ("some targets missing", lambda t: t.assign(sales=t["sales"].where(t.index % 2 == 0)), "run"),
+    ("some prices missing", lambda t: t.assign(price=t["price"].where(t.index % 2 == 0)), "run"),
+    ("no rows", lambda t: t.head(0), "refuse"),
+    ("no targets", lambda t: t.assign(sales=np.nan), "refuse"),
+    ("without the target", lambda t: t.drop(columns="sales"), "refuse"),
+    ("without the node", lambda t: t.drop(columns="shop"), "refuse"),
+    ("without a feature", lambda t: t.drop(columns="price"), "refuse"),
+    ("texts as targets", lambda t: t.assign(sales="many"), "refuse"),
+    ("texts as prices", lambda t: t.assign(price="dear"), "refuse"),
+    ("infinite prices", lambda t: t.assign(price=np.inf), "refuse"),
+    ("huge targets", lambda t: t.assign(sales=1e200), "refuse"),
+    ("nodes missing", lambda t: t.assign(shop=None), "refuse"),
+    ("a shop with a space more", lambda t: t.assign(shop=t["shop"] + " "), "refuse"),
+    ("the rows of the run again", lambda t: shops(), "refuse"),
+]
+
+
 # ---------------------------------------------------------------------- options
 
 FIT = ["fit", "TABLE", "FLAGS"]

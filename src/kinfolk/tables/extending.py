@@ -17,7 +17,7 @@ import pandas
 
 from kinfolk.checks import InputError, listing
 from kinfolk.report.facts import Note
-from kinfolk.tables.columns import as_numbers, as_texts, node_names, some_rows
+from kinfolk.tables.columns import as_numbers, as_texts, check_names, check_size, node_names, some_rows
 from kinfolk.tables.encoding import NOTHING_LEFT, Encoder, encode
 from kinfolk.tables.graph_source import graph_source, named_ends
 from kinfolk.tables.places import filled, node_places, row_places
@@ -91,6 +91,7 @@ def extended(before: Prepared, new: pandas.DataFrame, edges: pandas.DataFrame | 
     known = _with_target(new[before.columns.target], before.target)
     lost, new = int((~known).sum()), new[known]
     names = sorted({*before.names, *as_texts(new[before.columns.node])})
+    check_names(names, before.columns.node)
     number = {name: k for k, name in enumerate(names)}
     moved = np.array([number[name] for name in before.names], dtype=np.int64)
     owner = np.array([number[name] for name in node_names(new, before.columns.node)], dtype=np.int64)
@@ -183,6 +184,8 @@ def _with_target(column: pandas.Series, target: Target) -> Bools:
             f"Expected {wanted} in the target column {column.name!r} of the new rows, got "
             f"{some_rows(column, strange)}: correct them, or fit again."
         )
+    if not target.classes:
+        check_size(np.abs(values[there]), str(column.name))
     if not there.any():
         raise InputError(f"Expected a target in the new rows, column {column.name!r} is empty.")
     return there
