@@ -24,7 +24,9 @@ def test_there_are_many_attacks_and_no_two_are_the_same(attacks):
     assert len({(each.group, each.name) for each in attacks}) == len(attacks)
 
 
-@pytest.mark.parametrize("group", ["damaged folders", "tables", "rows to predict", "options", "kills", "two at once"])
+@pytest.mark.parametrize(
+    "group", ["damaged folders", "tables", "rows to predict", "options", "kills", "two at once", "updates"]
+)
 def test_every_attack_ends_well(group, attacks):
     counts = attack.counted([each for each in attack.some_of(attacks, 20) if each.group == group])
     assert set(counts[group]) <= set(attack.GOOD)
