@@ -34,6 +34,7 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/bigfl.py
 	$(BIN)/python benchmarks/fedcg.py
 	$(BIN)/python benchmarks/engines.py
+	$(BIN)/python benchmarks/flower.py
 
 fuzz: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py 100000

@@ -16,7 +16,7 @@ import pytest
 
 from federated import assert_same_run, rows_of, site_names
 from flower_site import MODELS, service_at
-from kinfolk import FedRelax, GTVMin, InProcess, LinearModel, fit
+from kinfolk import FedRelax, GTVMin, InProcess, InputError, LinearModel, fit
 from kinfolk.federation.flower import tether
 from kinfolk.federation.flower.certificates import Contact, CoordinatorKey, make_node_key
 from kinfolk.federation.flower.coordinator import HISTORY, JOURNALS, KEY, PROGRESS
@@ -84,12 +84,15 @@ def wait_for_round(number, folder, sites, seconds=240):
         time.sleep(0.2)
 
 
-def planned(folder, network, algorithm, count):
-    """The plan of a federation in a folder, and the keys that its sites sign in with."""
-    nodes = {name: make_node_key(folder / "keys" / name) for name in site_names(count)}
+def keys_of(folder, count):
+    """Keys that sites sign in with; their public parts."""
+    return {name: make_node_key(folder / "keys" / name) for name in site_names(count)}
+
+
+def planned(folder, network, algorithm, nodes):
+    """Write the plan of a federation."""
     schema, options = Schema(network.features), {**OPTIONS, "tolerance": None}
     Plan("test", network.graph, nodes, schema, algorithm, network.public, options).write(folder)
-    return nodes
 
 
 def invite(folder, address):
@@ -113,7 +116,8 @@ def assert_same_as_here(folder, network, algorithm, count):
 def test_a_federation_over_flower_ends_at_the_same_bits_and_leaves_nothing_behind(tmp_path):
     """Four sites with models of their own, one behind a SuperNode; another is killed with -9 and started again."""
     network, algorithm, port = difficult_network(), FedRelax(LinearModel(), lam=0.2), free_port()
-    nodes = planned(tmp_path, network, algorithm, COUNT)
+    nodes = keys_of(tmp_path, COUNT)
+    planned(tmp_path, network, algorithm, nodes)
     known = {}
     with SuperLink(tmp_path, port, nodes) as link:
         invite(tmp_path, link.address)
@@ -135,9 +139,13 @@ def test_a_federation_over_flower_ends_at_the_same_bits_and_leaves_nothing_behin
 
 
 def test_a_superlink_that_is_killed_and_started_again_goes_on(tmp_path):
-    """The coordinator dies with it; sites sign in again, and what they have answered is not asked for again."""
+    """The coordinator dies with it; sites sign in again, and what they have answered is not asked for again.
+
+    A plan that does not fit is refused in between, with the sentence of a site.
+    """
     network, algorithm, port = difficult_network(), GTVMin(lam=0.1), free_port()
-    nodes = planned(tmp_path, network, algorithm, 2)
+    nodes = keys_of(tmp_path, 2)
+    planned(tmp_path, network, algorithm, nodes)
     with contextlib.ExitStack() as stack:
         with SuperLink(tmp_path, port, nodes) as link:
             invite(tmp_path, link.address)
@@ -147,6 +155,10 @@ def test_a_superlink_that_is_killed_and_started_again_goes_on(tmp_path):
             os.kill(link.program.pid, signal.SIGKILL)
         answered = (tmp_path / JOURNALS / "answers-1").stat().st_size
         with SuperLink(tmp_path, port, nodes) as link:
+            replace(Plan.read(tmp_path), schema=Schema(["income"])).write(tmp_path)
+            with pytest.raises(InputError, match=r"^Site 'site 0' refuses\. Expected the columns 'income'"):
+                link.wait_for_run(link.start_run(), 300)
+            planned(tmp_path, network, algorithm, nodes)
             outcome = link.wait_for_run(link.start_run(), 300)
             for process in sites.processes.values():
                 process.terminate()

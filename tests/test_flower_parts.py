@@ -83,6 +83,7 @@ class FakeGrid:
 def quick(monkeypatch):
     """Look often, as the ServerApp of some run."""
     monkeypatch.setattr(post_module, "LOOK", 0.02)
+    monkeypatch.setattr(post_module, "pause", lambda since: 0.01)
     for name in ("_run_id", "_node_id", "_task_id"):
         monkeypatch.setattr(f"flwr.supercore.task_identity.TaskIdentity.{name}", 1)
 
@@ -93,7 +94,7 @@ def key(tmp_path):
 
 
 def posted(grid, key, **options):
-    return FlowerPost(grid, {name: name.encode() for name in grid.nodes}, key, poll=0.01, **options)
+    return FlowerPost(grid, {name: name.encode() for name in grid.nodes}, key, **options)
 
 
 def asking(post, blobs, seconds=10.0, most=100):

@@ -12,6 +12,7 @@ from kinfolk.checks import InputError, listing
 from kinfolk.engine.protocol import Missing
 from kinfolk.engine.wire import Blob
 from kinfolk.federation.flower.certificates import CoordinatorKey
+from kinfolk.federation.flower.pacing import pause
 from kinfolk.federation.flower.records import QUERY, blob_in, content_of
 
 log = logging.getLogger(__name__)
@@ -57,14 +58,10 @@ class FlowerPost:
     resend : float
         Seconds after which a request is sent again. One that a process got which then died is sent again as soon as
         its successor has signed in.
-    poll : float
-        Seconds between two questions for replies.
     """
 
-    def __init__(
-        self, grid: Any, nodes: Mapping[str, bytes], key: CoordinatorKey, resend: float = 60.0, poll: float = 0.2
-    ) -> None:
-        self.grid, self.nodes, self.key, self.resend, self.poll = grid, nodes, key, resend, poll
+    def __init__(self, grid: Any, nodes: Mapping[str, bytes], key: CoordinatorKey, resend: float = 60.0) -> None:
+        self.grid, self.nodes, self.key, self.resend = grid, nodes, key, resend
         self._online: dict[str, Any] = {}
         self._looked = -LOOK
 
@@ -92,16 +89,16 @@ class FlowerPost:
 
     def ask(self, blobs: Mapping[str, bytes], most: Mapping[str, int], seconds: float) -> dict[str, bytes | Missing]:
         """Ask all sites at once; one that does not answer in time is missing."""
-        deadline = time.monotonic() + seconds
+        began = time.monotonic()
         open_ = {name: _Asked(self.key.signed(name, blob), most[name]) for name, blob in blobs.items()}
         answers: dict[str, bytes | Missing] = {}
-        while open_ and time.monotonic() < deadline:
+        while open_ and time.monotonic() < began + seconds:
             self._send(open_)
             for name, answer in self._replies(open_):
                 answers[name] = answer
-                open_.pop(name, None)
+                del open_[name]
             if open_:
-                time.sleep(self.poll)
+                time.sleep(pause(began))
         return answers | {name: Missing(f"no answer in time, {each.why}") for name, each in open_.items()}
 
     def _send(self, open_: Mapping[str, _Asked]) -> None:
@@ -142,12 +139,11 @@ class FlowerPost:
 
     def end(self, seconds: float = 30.0) -> None:
         """Tell all sites that are there that the federation has ended; they answer, or just leave."""
-        deadline = time.monotonic() + seconds
-        blob = Blob("end").encode()
+        began, blob = time.monotonic(), Blob("end").encode()
         open_ = {name: _Asked(self.key.signed(name, blob), 0) for name in self.online()}
-        while open_ and time.monotonic() < deadline:
+        while open_ and time.monotonic() < began + seconds:
             self._send(open_)
             gone = {name for name, each in open_.items() if each.sent and name not in self.online()}
             for name in gone | {name for name, _ in self._replies(open_)}:
                 del open_[name]
-            time.sleep(self.poll)
+            time.sleep(pause(began))

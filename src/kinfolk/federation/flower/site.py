@@ -15,6 +15,7 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -25,6 +26,7 @@ from kinfolk.federation.files import made, replace_file
 from kinfolk.federation.flower import relay
 from kinfolk.federation.flower.certificates import AUTHORITY, Contact
 from kinfolk.federation.flower.fleet import Fleet
+from kinfolk.federation.flower.pacing import pause
 from kinfolk.federation.flower.processes import Program, free_port
 from kinfolk.federation.messages import refusal
 from kinfolk.federation.service import SiteService, peek
@@ -32,9 +34,10 @@ from kinfolk.federation.service import SiteService, peek
 log = logging.getLogger(__name__)
 Way = Literal["direct", "supernode"]
 NODE, HOME, LOG = "node", "flower", "supernode.log"
-POLL = 0.2  # seconds between two questions for messages
+LOOK = 0.2  # seconds between two looks at a SuperNode
 RETRY = 1.0  # seconds after which a lost connection is made again
 LAST_REPLY = 15.0  # seconds for a SuperNode to bring the last reply away
+SILENCE = 60.0  # seconds without a byte, after which a connection of a ClientApp is closed
 SOCKET = "site"
 
 
@@ -73,7 +76,7 @@ def serve(
                 _answer_fleet(service, contact, fleet, stop)
             else:
                 fleet.sign_off()  # the SuperNode signs in with the same key
-                _answer_supernode(service, contact, key, stop)
+                _answer_supernode(service, contact, key, stop, tell)
 
 
 def answer(service: SiteService, contact: Contact, content: bytes) -> tuple[bytes, bool]:
@@ -93,12 +96,14 @@ def answer(service: SiteService, contact: Contact, content: bytes) -> tuple[byte
 
 def _answer_fleet(service: SiteService, contact: Contact, fleet: Fleet, stop: threading.Event) -> None:
     """Answer until the connection breaks; the coordinator asks again for what was lost."""
+    since = time.monotonic()
     try:
         while not stop.is_set():
             received = fleet.receive()
             if received is None:
-                stop.wait(POLL)
+                stop.wait(pause(since))
                 continue
+            since = time.monotonic()
             content, ended = answer(service, contact, received.blob)
             fleet.reply(received, content)
             if ended:
@@ -111,7 +116,9 @@ def _answer_fleet(service: SiteService, contact: Contact, fleet: Fleet, stop: th
 # ---------------------------------------------------------------------- behind a SuperNode
 
 
-def _answer_supernode(service: SiteService, contact: Contact, key: Path, stop: threading.Event) -> None:
+def _answer_supernode(
+    service: SiteService, contact: Contact, key: Path, stop: threading.Event, tell: Callable[[str], None]
+) -> None:
     """Answer what the ClientApp forwards, while the SuperNode runs."""
     home = made(service.folder / HOME)
     replace_file(home / AUTHORITY, contact.certificate.encode())
@@ -122,10 +129,12 @@ def _answer_supernode(service: SiteService, contact: Contact, key: Path, stop: t
         try:
             with Program(_supernode(home, contact, key, folder / SOCKET), home, home / LOG) as program:
                 while program.running and not stop.is_set() and not ended.is_set():
-                    stop.wait(POLL)
+                    stop.wait(LOOK)
                 if ended.is_set():
                     stop.wait(LAST_REPLY)
                     stop.set()
+                elif not stop.is_set():
+                    tell(f"The SuperNode has ended and is started again; {str(program.log)!r} has more.")
         finally:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
@@ -167,6 +176,7 @@ def _accept(service: SiteService, contact: Contact, listener: socket.socket, end
             connection, _ = listener.accept()
         except OSError:
             return
+        connection.settimeout(SILENCE)
         with connection, contextlib.suppress(OSError):
             content, last = answer(service, contact, relay.receive(connection))
             relay.send(connection, content)
