@@ -114,7 +114,7 @@ def assert_same_as_here(folder, network, algorithm, count):
 
 
 def test_a_federation_over_flower_ends_at_the_same_bits_and_leaves_nothing_behind(tmp_path):
-    """Four sites with models of their own, one behind a SuperNode; another is killed with -9 and started again."""
+    """Four sites with models of their own, one behind a SuperNode; it and another are killed with -9 on the way."""
     network, algorithm, port = difficult_network(), FedRelax(LinearModel(), lam=0.2), free_port()
     nodes = keys_of(tmp_path, COUNT)
     planned(tmp_path, network, algorithm, nodes)
@@ -125,8 +125,9 @@ def test_a_federation_over_flower_ends_at_the_same_bits_and_leaves_nothing_behin
             run = link.start_run(end_sites=True)
             wait_for_round(1, tmp_path, sites)
             known |= tether.descendants(os.getpid())
-            sites.kill(1)
-            sites.start(1)
+            for site in (1, 3):
+                sites.kill(site)
+                sites.start(site)
             outcome = link.wait_for_run(run, 300)
             known |= tether.descendants(os.getpid())
             assert [process.wait(60) for process in sites.processes.values()] == [0, 0, 0, 0]  # they were told to end
