@@ -118,7 +118,7 @@ class FlowerPost:
     def _is_due(self, each: _Asked, node: Any) -> bool:
         if not each.waits or each.activated != node.last_activated_at:
             return time.monotonic() >= each.sent + LOOK
-        return time.monotonic() >= each.sent + self.resend * 2 ** (each.copies - 1)
+        return time.monotonic() >= each.sent + self.resend * 2.0 ** (each.copies - 1)
 
     def _replies(self, open_: Mapping[str, _Asked]) -> Iterable[tuple[str, bytes | Missing]]:
         """The answers that have come; what Flower replies in the place of a site is none."""
