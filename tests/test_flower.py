@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from kinfolk import FedRelax, GTVMin, InProcess, InputError, LinearModel, fit
 from kinfolk.federation.flower import tether
 from kinfolk.federation.flower.certificates import Contact, CoordinatorKey, make_node_key
 from kinfolk.federation.flower.coordinator import HISTORY, JOURNALS, KEY, PROGRESS
+from kinfolk.federation.flower.fleet import Fleet
 from kinfolk.federation.flower.plan import Plan
 from kinfolk.federation.flower.processes import check_port, free_port
 from kinfolk.federation.flower.site import HOME, socket_folder
@@ -114,7 +116,7 @@ def assert_same_as_here(folder, network, algorithm, count):
 
 
 def test_a_federation_over_flower_ends_at_the_same_bits_and_leaves_nothing_behind(tmp_path):
-    """Four sites with models of their own, one behind a SuperNode; another is killed with -9 and started again."""
+    """Four sites with models of their own, one behind a SuperNode; it and another are killed with -9 on the way."""
     network, algorithm, port = difficult_network(), FedRelax(LinearModel(), lam=0.2), free_port()
     nodes = keys_of(tmp_path, COUNT)
     planned(tmp_path, network, algorithm, nodes)
@@ -125,8 +127,9 @@ def test_a_federation_over_flower_ends_at_the_same_bits_and_leaves_nothing_behin
             run = link.start_run(end_sites=True)
             wait_for_round(1, tmp_path, sites)
             known |= tether.descendants(os.getpid())
-            sites.kill(1)
-            sites.start(1)
+            for site in (1, 3):
+                sites.kill(site)
+                sites.start(site)
             outcome = link.wait_for_run(run, 300)
             known |= tether.descendants(os.getpid())
             assert [process.wait(60) for process in sites.processes.values()] == [0, 0, 0, 0]  # they were told to end
@@ -138,10 +141,21 @@ def test_a_federation_over_flower_ends_at_the_same_bits_and_leaves_nothing_behin
     assert_same_as_here(tmp_path, network, algorithm, COUNT)
 
 
+def assert_strangers_are_refused(folder):
+    """A key that was not registered does not sign in."""
+    make_node_key(folder / "stranger")
+    contact = Contact(**json.loads((folder / "contact.json").read_text()))
+    with (
+        Fleet(contact, folder / "stranger", folder / "memory") as fleet,
+        pytest.raises(InputError, match=r"Expected a key that the SuperLink at .* knows, it refuses that of this site"),
+    ):
+        fleet.connect(threading.Event(), 0.0, print)
+
+
 def test_a_superlink_that_is_killed_and_started_again_goes_on(tmp_path):
     """The coordinator dies with it; sites sign in again, and what they have answered is not asked for again.
 
-    A plan that does not fit is refused in between, with the sentence of a site.
+    A key that nobody knows, and a plan that does not fit, are refused in between.
     """
     network, algorithm, port = difficult_network(), GTVMin(lam=0.1), free_port()
     nodes = keys_of(tmp_path, 2)
@@ -155,6 +169,7 @@ def test_a_superlink_that_is_killed_and_started_again_goes_on(tmp_path):
             os.kill(link.program.pid, signal.SIGKILL)
         answered = (tmp_path / JOURNALS / "answers-1").stat().st_size
         with SuperLink(tmp_path, port, nodes) as link:
+            assert_strangers_are_refused(tmp_path)
             replace(Plan.read(tmp_path), schema=Schema(["income"])).write(tmp_path)
             with pytest.raises(InputError, match=r"^Site 'site 0' refuses\. Expected the columns 'income'"):
                 link.wait_for_run(link.start_run(), 300)

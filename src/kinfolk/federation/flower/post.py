@@ -28,6 +28,7 @@ class _Asked:
     most: int
     messages: set[str] = field(default_factory=set)  # not yet answered
     latest: str = ""
+    copies: int = 0
     sent: float = 0.0
     activated: str = ""  # when the process that got the last one had signed in
     why: str = "it is not connected"
@@ -40,7 +41,7 @@ class _Asked:
     def note(self, message: str | None, node: Any) -> None:
         """A message has been sent, if Flower has taken it."""
         self.sent, self.activated, self.why = time.monotonic(), node.last_activated_at, "it is connected"
-        self.latest = message or ""
+        self.latest, self.copies = message or "", self.copies + 1
         self.messages |= {self.latest} - {""}
 
 
@@ -56,8 +57,8 @@ class FlowerPost:
     key : CoordinatorKey
         Signs all requests.
     resend : float
-        Seconds after which a request is sent again. One that a process got which then died is sent again as soon as
-        its successor has signed in.
+        Seconds after which a request is sent again; then twice as many, and so on, as the site may just be busy. One
+        that a process got which then died is sent again as soon as its successor has signed in.
     """
 
     def __init__(self, grid: Any, nodes: Mapping[str, bytes], key: CoordinatorKey, resend: float = 60.0) -> None:
@@ -117,7 +118,7 @@ class FlowerPost:
     def _is_due(self, each: _Asked, node: Any) -> bool:
         if not each.waits or each.activated != node.last_activated_at:
             return time.monotonic() >= each.sent + LOOK
-        return time.monotonic() >= each.sent + self.resend
+        return time.monotonic() >= each.sent + self.resend * 2.0 ** (each.copies - 1)
 
     def _replies(self, open_: Mapping[str, _Asked]) -> Iterable[tuple[str, bytes | Missing]]:
         """The answers that have come; what Flower replies in the place of a site is none."""
