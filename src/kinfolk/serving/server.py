@@ -48,8 +48,9 @@ def serve(run: TableRun, listening: socket.socket, host: str, largest: int) -> N
     hosts = (*LOOPBACK_NAMES, host) if is_loopback(host) else ()
     application = service(run, largest=largest, hosts=hosts)
     config = uvicorn.Config(
-        application, log_level="warning", access_log=False, timeout_graceful_shutdown=LAST_SECONDS, server_header=False
-    )
+        application, log_level="warning", access_log=False, timeout_graceful_shutdown=LAST_SECONDS,
+        server_header=False, ws="none",
+    )  # fmt: skip
     server = uvicorn.Server(config)
     with _stopping(lambda: setattr(server, "should_exit", True)):
         server.run(sockets=[listening])
