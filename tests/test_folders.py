@@ -5,9 +5,9 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -19,6 +19,9 @@ from kinfolk.tables import learn, load
 from kinfolk.tables.manifest import Manifest, checksum
 from kinfolk.tables.workplace import Workplace, check_free, unfinished
 from test_table import shops
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import attack_cases
 
 TABLE = shops(12, count=4)
 OPTIONS = {
@@ -87,36 +90,10 @@ FILES = [
 ]  # fmt: skip
 
 
-def flipped(content, place):
-    changed = bytearray(content)
-    changed[place] ^= 1
-    return bytes(changed)
-
-
-DAMAGES = {
-    "missing": lambda file, content: file.unlink(),
-    "empty": lambda file, content: file.write_bytes(b""),
-    "half": lambda file, content: file.write_bytes(content[: len(content) // 2]),
-    "last byte missing": lambda file, content: file.write_bytes(content[:-1]),
-    "one byte more": lambda file, content: file.write_bytes(content + b" "),
-    "first bit": lambda file, content: file.write_bytes(flipped(content, 0)),
-    "middle bit": lambda file, content: file.write_bytes(flipped(content, len(content) // 2)),
-    "last bit": lambda file, content: file.write_bytes(flipped(content, len(content) - 1)),
-    "zeros": lambda file, content: file.write_bytes(bytes(len(content))),
-    "noise": lambda file, content: file.write_bytes(np.random.default_rng(0).bytes(len(content))),
-    "another file": lambda file, content: file.write_bytes(b"{}"),
-    "twice": lambda file, content: file.write_bytes(content * 2),
-    "a folder": lambda file, content: (file.unlink(), file.mkdir()),
-    "a pipe": lambda file, content: (file.unlink(), os.mkfifo(file)),
-    "a link to itself": lambda file, content: (file.unlink(), file.symlink_to(file)),
-    "an endless device": lambda file, content: (file.unlink(), file.symlink_to("/dev/zero")),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", attack_cases.DAMAGES)
 @pytest.mark.parametrize("name", FILES)
 def test_every_damage_is_one_sentence(name, damage, folder):
-    DAMAGES[damage](folder / name, (folder / name).read_bytes())
+    attack_cases.DAMAGES[damage](folder / name, (folder / name).read_bytes())
     with pytest.raises(InputError, match=r"^Expected [^\n]+\.$") as refused:
         load(folder)
     assert Path(name).name in str(refused.value)
@@ -129,7 +106,7 @@ def test_damage_of_any_file_of_the_manifest_is_named(damage, folder):
     assert set(FILES) - {"manifest.sha256"} <= set(names)
     for name in set(names) - {*FILES, "report.html"}:
         content = (folder / name).read_bytes()
-        DAMAGES[damage](folder / name, content)
+        attack_cases.DAMAGES[damage](folder / name, content)
         with pytest.raises(InputError, match=f"{name}' is (missing|not as it was written)"):
             load(folder)
         shutil.rmtree(folder / name, ignore_errors=True)

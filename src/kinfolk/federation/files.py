@@ -9,15 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from kinfolk.checks import InputError
-
-try:
-    import fcntl
-except ImportError:  # Windows: two processes in one folder are not noticed there
-    fcntl = None  # type: ignore[assignment]
+from kinfolk.engine.locking import locked as lock_folder
 
 RECORD = struct.Struct("<Q16s")  # length and digest
-LOCK = "lock"
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
@@ -47,18 +41,12 @@ def made(folder: Path) -> Path:
 
 
 def locked(folder: Path) -> IO[str]:
-    """A lock on a folder that ends with the process, however that ends."""
-    handle = (made(folder) / LOCK).open("w")
-    try:
-        if fcntl is not None:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        handle.close()
-        raise InputError(
-            f"Expected a folder that nobody uses, another process works in {str(folder)!r}: stop it, or choose another "
-            "folder."
-        ) from error
-    return handle
+    """A lock on a folder, made if need be, that ends with the process, however that ends."""
+    return lock_folder(
+        made(folder),
+        f"Expected a folder that nobody uses, another process works in {str(folder)!r}: stop it, or choose another "
+        "folder.",
+    )
 
 
 class Journal:
@@ -75,11 +63,9 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.found: list[bytes] = []  # what was there already
-        end = 0
-        if path.exists():
-            for record, end in _records(path.read_bytes()):  # noqa: B007
-                self.found.append(record)
+        records = list(_records(path.read_bytes())) if path.exists() else []
+        self.found = [record for record, _ in records]  # what was there already
+        end = records[-1][1] if records else 0
         self._file = path.open("ab")
         self._file.truncate(end)  # a record that was being written when the process died
         self.size = end
