@@ -542,7 +542,7 @@ def test_versions_that_differ_get_a_sentence(tmp_path, monkeypatch):
     with direct(difficult_network(), tmp_path) as (federation, _):
         hello = federation.schema.hello("kinfolk")
         monkeypatch.setattr(joining, "__version__", "99.0")
-        with pytest.raises(InputError, match=r"Expected kinfolk 99.0 with protocol 1 at the coordinator, got"):
+        with pytest.raises(InputError, match=r"Expected kinfolk 99.0 with protocol 2 at the coordinator, got"):
             joining.read_hello(hello)
 
 
@@ -728,5 +728,5 @@ def test_no_port_and_no_file_beside_the_folders_is_left_behind(how, tmp_path):
     SocketPost(port).close()
     assert list(place.iterdir()) == []
     assert {path.name for path in (tmp_path / "sites" / "site 0").iterdir()} == {
-        "key", "lock", "pins.json", "rows", "current", "runs"
+        "key", "lock", "pins.json", "rows", "current", "runs", "left.csv"
     }  # fmt: skip

@@ -84,14 +84,14 @@ class Federation:
 
     def gather(self) -> Problem:
         """Ask all sites who they are; the problem that they have together, without rows."""
-        most = introduction_expected(self.graph.node_count).largest
+        most = introduction_expected(self.graph.node_count, len(self.schema.scaled)).largest
         answers = self._ask(dict.fromkeys(self.sites, self.schema.hello(self.name)), most)
         found = {name: self._introduced(name, answers[name]) for name in self.sites}
         self.members = Members.of(self.graph, self.schema, found, self.public)
         return self.members.problem
 
     def _introduced(self, name: str, answer: bytes | Missing) -> Introduction:
-        return Introduction.decode(_accepted(name, answer), self.graph.node_count)
+        return Introduction.decode(_accepted(name, answer), self.graph.node_count, len(self.schema.scaled))
 
     def open(self, problem: Problem, algorithm: Algorithm[Any]) -> FederationCarrier:
         """Tell every site its neighbourhood and what is run; refuse in a sentence who cannot take part."""
@@ -143,7 +143,9 @@ class Federation:
             homes = members.home[scene.outside]
             peers = {other: members.peer(other) for other in np.unique(homes).tolist()}
             features, nodes = members.problem.features, self.graph.node_count
-            out.append(Join(key, site, scene, homes, spec, features, nodes, peers, replies, members.test))
+            out.append(
+                Join(key, site, scene, homes, spec, features, nodes, peers, replies, members.test, members.units)
+            )
         return out
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from kinfolk.checks import InputError, listing
 from kinfolk.engine.protocol import Scope, SiteId
-from kinfolk.federation.joining import Introduction, Schema
+from kinfolk.federation.joining import Introduction, Schema, Units
 from kinfolk.federation.keys import Peer, fingerprint_of
 from kinfolk.network.graph import Graph
 from kinfolk.network.problem import Problem
@@ -27,6 +27,7 @@ class Members:
     problem: Problem
     home: Ints  # (nodes,) the site of every node
     test: bool  # whether any of them has rows to test with
+    units: Units | None  # of the features; None: as they are
 
     @classmethod
     def of(cls, graph: Graph, schema: Schema, found: Mapping[str, Introduction], public: Any = None) -> Members:
@@ -39,7 +40,8 @@ class Members:
         for each in given:
             has_data[graph.numbers(each.nodes)] = each.has_data
         problem = Problem(graph, features=features, has_data=has_data, classes=_classes(schema, found), public=public)
-        return cls(names, given, problem, home, any(each.test for each in given))
+        units = Units.of(features, schema.scaled, [each.moments for each in given])
+        return cls(names, given, problem, home, any(each.test for each in given), units)
 
     def scope(self, site: SiteId) -> Scope:
         """Nodes and edges of a site, its nodes in its own order."""

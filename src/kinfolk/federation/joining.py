@@ -6,9 +6,9 @@ only how many nodes there are. The algorithm comes as a name and numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,15 +24,17 @@ from kinfolk.network.data import Data
 from kinfolk.network.graph import Extremes, Graph
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
-from kinfolk.typing import Bools, Ints
+from kinfolk.typing import Bools, Floats, Ints
 from kinfolk.version import __version__
 
-PROTOCOL = 1
+PROTOCOL = 2
 MOST_TEXT = 2**24  # bytes of names and specs
 MOST_JOIN = 2**28  # bytes of a join
 MOST_NUMBERS = 2**27  # in an array
 MOST_NODES = 2**24  # of the whole network
-HELLO: Fields = {"federation": str, "protocol": int, "version": str, "features": (list, type(None)), "task": str}
+HELLO: Fields = {
+    "federation": str, "protocol": int, "version": str, "features": (list, type(None)), "task": str, "scaled": list,
+}  # fmt: skip
 INTRODUCTION: Fields = {
     "name": str, "protocol": int, "version": str, "nodes": list, "features": list, "classes": (list, type(None)),
     "outputs": (int, type(None)), "test": bool, "key": str,
@@ -45,12 +47,14 @@ SCENE = {
     "nodes": "int64", "outside": "int64", "edges": "int64", "head": "int64", "tail": "int64", "weights": "float64",
     "degrees": "int64", "colours": "int64", "informed": "bool", "homes": "int64", "classes": "float64",
 }  # fmt: skip
+UNITS = ("centre", "width")
 TASKS = ("numbers", "classes")
 JOIN_EXPECTED = Expected(
     ("join",),
     {
         **{name: Slot(dtype, (MOST_NUMBERS,)) for name, dtype in SCENE.items()},
         "public": Slot("float64", (MOST_NUMBERS,) * 3),  # a set for every node, or one for all
+        **{name: Slot("float64", (MOST_NUMBERS,)) for name in UNITS},
     },
     MOST_TEXT,
 )
@@ -62,12 +66,14 @@ class Schema:
 
     features: list[str] | None = None  # None: those of the first site
     task: str = "numbers"  # or "classes": then a site sends the labels that occur there
+    scaled: tuple[str, ...] = ()  # features with mean 0 and deviation 1 over all sites; sites send sums for it
 
     def hello(self, federation: str) -> bytes:
         """The first message to a site."""
         text = written(
-            federation=federation, protocol=PROTOCOL, version=__version__, features=self.features, task=self.task
-        )
+            federation=federation, protocol=PROTOCOL, version=__version__, features=self.features, task=self.task,
+            scaled=list(self.scaled),
+        )  # fmt: skip
         return Blob("hello", text=text).encode()
 
 
@@ -78,10 +84,11 @@ def read_hello(content: bytes) -> Schema:
     """What a coordinator asks for; a version that does not fit is refused."""
     fields = read(Blob.decode(content, HELLO_EXPECTED).text, HELLO)
     check_versions("the coordinator", fields["protocol"], fields["version"])
-    features = fields["features"]
-    if fields["task"] not in TASKS or not all(isinstance(name, str) for name in features or []):
+    features, scaled = fields["features"], fields["scaled"]
+    named = all(isinstance(name, str) for name in [*(features or []), *scaled])
+    if fields["task"] not in TASKS or not named or not set(scaled) <= set(features or []):
         raise WireError("Expected names of features and a task, got others.")
-    return Schema(features, fields["task"])
+    return Schema(features, fields["task"], tuple(scaled))
 
 
 def check_versions(who: str, protocol: int, version: str) -> None:
@@ -105,6 +112,7 @@ class Introduction:
     test: bool
     public: bytes
     has_data: Bools
+    moments: Floats  # (3, scaled features): number of values, mean, sum of squares around it
 
     @classmethod
     def of(cls, name: str, rows: SiteRows, schema: Schema, public: bytes) -> Introduction:
@@ -112,10 +120,12 @@ class Introduction:
         rows.check()
         if schema.features is not None:
             rows = rows.with_features(schema.features)
+        rows.check_complete(schema.scaled)
         classes = rows.classes() if schema.task == "classes" else None
         has_data = rows.data.sizes > 0
         test, outputs = rows.test is not None, rows.data.output_count
-        return cls(name, list(rows.nodes), list(rows.features), classes, outputs, test, public, has_data)
+        moments = rows.moments(schema.scaled)
+        return cls(name, list(rows.nodes), list(rows.features), classes, outputs, test, public, has_data, moments)
 
     def encode(self) -> bytes:
         """As bytes."""
@@ -123,12 +133,12 @@ class Introduction:
             name=self.name, protocol=PROTOCOL, version=__version__, nodes=self.nodes, features=self.features,
             classes=self.classes, outputs=self.outputs, test=self.test, key=self.public.hex(),
         )  # fmt: skip
-        return Blob("introduction", text=text, arrays={"has_data": self.has_data}).encode()
+        return Blob("introduction", text=text, arrays={"has_data": self.has_data, "moments": self.moments}).encode()
 
     @classmethod
-    def decode(cls, content: bytes, node_count: int) -> Introduction:
-        """From bytes; of at most so many nodes."""
-        expected = introduction_expected(node_count)
+    def decode(cls, content: bytes, node_count: int, scaled: int = 0) -> Introduction:
+        """From bytes; of at most so many nodes, and with sums of so many features."""
+        expected = introduction_expected(node_count, scaled)
         blob = Blob.decode(content, expected)
         fields = read(blob.text, INTRODUCTION)
         check_versions(f"site {fields['name']!r:.60}", fields["protocol"], fields["version"])
@@ -138,15 +148,24 @@ class Introduction:
         has_data = blob.arrays.get("has_data")
         if not (named and typed and numbers) or has_data is None or len(has_data) != len(fields["nodes"]):
             raise WireError("Expected names of nodes and features, and who has data, got something else.")
+        moments = blob.arrays.get("moments")
+        if (
+            moments is None
+            or moments.shape != (3, scaled)
+            or not np.isfinite(moments).all()
+            or (moments[::2] < 0).any()
+        ):
+            raise WireError("Expected sums of the features that are scaled, got something else.")
         return cls(
             fields["name"], fields["nodes"], fields["features"], fields["classes"], fields["outputs"], fields["test"],
-            _key(fields["key"]), has_data,
+            _key(fields["key"]), has_data, moments,
         )  # fmt: skip
 
 
-def introduction_expected(node_count: int) -> Expected:
+def introduction_expected(node_count: int, scaled: int = 0) -> Expected:
     """What a site may introduce itself with."""
-    return Expected(("introduction",), {"has_data": Slot("bool", (node_count,))}, MOST_TEXT)
+    slots = {"has_data": Slot("bool", (node_count,)), "moments": Slot("float64", (3, scaled))}
+    return Expected(("introduction",), slots, MOST_TEXT)
 
 
 def _key(text: Any) -> bytes:
@@ -160,6 +179,42 @@ def _key(text: Any) -> bytes:
 
 
 # ---------------------------------------------------------------------- join
+
+
+class Units(NamedTuple):
+    """The units of the features: what is taken away, and what is divided by."""
+
+    centre: Floats  # (features,)
+    width: Floats  # (features,)
+
+    @classmethod
+    def of(cls, features: Sequence[str], scaled: Sequence[str], moments: Sequence[Floats]) -> Units | None:
+        """Mean and deviation over all sites, from what each has sent; None: nothing is scaled.
+
+        >>> a, b = np.array([[1.0], [0.0], [0.0]]), np.array([[3.0], [4.0], [8.0]])
+        >>> Units.of(["x", "z"], ["z"], [a, b])
+        Units(centre=array([0., 3.]), width=array([1.        , 2.23606798]))
+        """
+        if not scaled:
+            return None
+        count, mean, squares = np.stack(moments).transpose(1, 0, 2)  # each (sites, scaled)
+        total = np.maximum(count.sum(axis=0), 1.0)
+        middle = (count * mean).sum(axis=0) / total
+        spread = np.sqrt((squares + count * (mean - middle) ** 2).sum(axis=0) / total)
+        out = cls(np.zeros(len(features)), np.ones(len(features)))
+        places = [list(features).index(name) for name in scaled]
+        out.centre[places], out.width[places] = middle, np.where(spread > 0, spread, 1.0)
+        return out
+
+
+def _units(arrays: Mapping[str, Any], feature_count: int) -> Units | None:
+    found = [arrays[name] for name in UNITS if name in arrays]
+    if not found:
+        return None
+    shaped = len(found) == len(UNITS) and all(each.shape == (feature_count,) for each in found)
+    if not shaped or not np.isfinite(found).all() or (found[1] <= 0).any():
+        raise WireError("Expected a centre and a width for every feature, got something else.")
+    return Units(*found)
 
 
 @dataclass(frozen=True)
@@ -176,6 +231,7 @@ class Join:
     peers: Mapping[SiteId, Peer]
     replies: Replies
     test: bool  # whether any site has rows to test with
+    units: Units | None = None  # in which all sites count; None: as the rows are
 
     def encode(self) -> bytes:
         """As bytes."""
@@ -186,6 +242,8 @@ class Join:
             arrays["classes"] = scene.classes
         if scene.public is not None:
             arrays["public"] = scene.public.reshape(-1, *scene.public.shape[-2:])
+        if self.units is not None:
+            arrays |= self.units._asdict()
         text = written(
             site=self.site, algorithm=self.spec, features=self.features, colour_count=scene.colour_count,
             extremes=list(scene.extremes), nodes=self.node_count,
@@ -209,6 +267,7 @@ class Join:
             blob.key, fields["site"], scene, arrays["homes"], fields["algorithm"], _texts(fields["features"]),
             fields["nodes"], _peers(fields["peers"], arrays["homes"]),
             Replies(_undeclared(fields["to_all"]), _undeclared(fields["to_each"])), fields["test"],
+            _units(arrays, len(fields["features"])),
         )  # fmt: skip
 
     @property
@@ -228,7 +287,8 @@ class Join:
         return terms_of(self.scene, self.homes, self.node_count, sends, self.replies)
 
     def filled(self, rows: SiteRows) -> Site:
-        """The site with its rows."""
+        """The site with its rows, in the units of the federation."""
+        rows = rows if self.units is None else rows.scaled(*self.units)
         test = rows.test
         if self.test and test is None:
             test = replace(Data.none(len(rows.nodes), len(rows.features)), y=np.empty((0, *rows.data.y.shape[1:])))

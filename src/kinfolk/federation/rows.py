@@ -11,7 +11,7 @@ from kinfolk.checks import InputError, listing
 from kinfolk.network.data import Data
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.network.network import MOST_CLASSES, Network
-from kinfolk.typing import Ints
+from kinfolk.typing import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class SiteRows:
     features : sequence of str
         Names of the features.
     data : Data
-        The rows of these nodes, in their order.
+        The rows of these nodes, in their order. A feature that the federation scales may be missing (NaN): it is
+        filled with the mean over all sites.
     test : Data, optional
         Held-out rows; used for the error in the history, never for learning.
     """
@@ -83,6 +84,36 @@ class SiteRows:
             )
         return [float(each) for each in found]
 
+    def moments(self, features: Sequence[str]) -> Floats:
+        """For each of some features the number of values, their mean, and the sum of squares around it.
+
+        >>> from kinfolk.network.data import Data
+        >>> data = Data(np.array([[1.0], [3.0], [np.nan]]), np.zeros(3), np.array([0, 3]))
+        >>> SiteRows(["a"], ["x"], data).moments(["x"]).ravel().tolist()
+        [2.0, 2.0, 2.0]
+        """
+        X = self.data.X[:, [list(self.features).index(name) for name in features]]
+        known = ~np.isnan(X)
+        count = known.sum(axis=0)
+        mean = np.where(known, X, 0.0).sum(axis=0) / np.maximum(count, 1)
+        return np.stack([count, mean, (np.where(known, X - mean, 0.0) ** 2).sum(axis=0)])
+
+    def check_complete(self, scaled: Sequence[str]) -> None:
+        """Refuse missing values in features that nobody fills."""
+        every = self.data.X if self.test is None else np.concatenate([self.data.X, self.test.X])
+        gaps = np.isnan(every).any(axis=0)
+        missing = [name for name, gap in zip(self.features, gaps, strict=True) if gap and name not in scaled]
+        if missing:
+            raise InputError(
+                f"Expected a number in every row, {listing(missing)} has none in some rows of this site: fill them, or "
+                "let the federation scale its columns."
+            )
+
+    def scaled(self, centre: Floats, width: Floats) -> SiteRows:
+        """The same rows in the units of the federation, with 0, the mean, in the place of missing values."""
+        test = None if self.test is None else _in_units(self.test, centre, width)
+        return replace(self, data=_in_units(self.data, centre, width), test=test)
+
     @property
     def mark(self) -> str:
         """A fingerprint, to notice that rows have changed between two starts of a process."""
@@ -93,3 +124,7 @@ class SiteRows:
 def _in_order(data: Data, columns: list[int]) -> Data:
     """The same rows with columns in another order, each row in one piece: sums stay the same to the last bit."""
     return replace(data, X=np.ascontiguousarray(data.X[:, columns]))
+
+
+def _in_units(data: Data, centre: Floats, width: Floats) -> Data:
+    return replace(data, X=np.nan_to_num((data.X - centre) / width, nan=0.0))

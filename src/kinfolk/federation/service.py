@@ -6,6 +6,7 @@ what it is sent: it refuses with a sentence.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from kinfolk.engine.wire import HEAD, KINDS, MAGIC, Blob, Expected, Key, WireErr
 from kinfolk.federation.files import locked, replace_file
 from kinfolk.federation.joining import MOST_JOIN, MOST_TEXT, Introduction, Join, read_hello
 from kinfolk.federation.keys import Pins, SiteKey, fingerprint_of
+from kinfolk.federation.ledger import Entry, Ledger
 from kinfolk.federation.messages import refusal
 from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.site_run import JOINED, SiteRun
@@ -42,13 +44,24 @@ class SiteService:
         Needed if the algorithm of the federation holds code, such as an estimator or a module of torch: the owner of
         the site gives it, from a package that is installed here, and it has to be the same everywhere, but for what is
         a site's own choice, such as the model of FedRelax.
+    agreed : sequence of Algorithm, optional
+        What the owner has agreed to run, own choices aside; anything else is refused. None: all that kinfolk ships.
     """
 
-    def __init__(self, name: str, rows: SiteRows, folder: str | Path, algorithm: Algorithm[Any] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        rows: SiteRows,
+        folder: str | Path,
+        algorithm: Algorithm[Any] | None = None,
+        *,
+        agreed: Sequence[Algorithm[Any]] | None = None,
+    ) -> None:
         rows.check()
         self.name, self.rows, self.folder, self.algorithm = name, rows, Path(folder), algorithm
+        self.agreed = None if agreed is None else [_shared(each) for each in agreed]
         self._lock = locked(self.folder)
-        self.key = SiteKey.at(self.folder)
+        self.key, self.ledger = SiteKey.at(self.folder), Ledger(self.folder)
         self.run: SiteRun | None = None
         self._go_on()
 
@@ -95,7 +108,14 @@ class SiteService:
             return refusal(key, f"it failed ({type(error).__name__}); its own log has more")
 
     def _hello(self, content: bytes) -> bytes:
-        return Introduction.of(self.name, self.rows, read_hello(content), self.key.public).encode()
+        schema = read_hello(content)
+        introduction = Introduction.of(self.name, self.rows, schema, self.key.public)
+        encoded = introduction.encode()
+        told = "names of nodes and columns, which nodes have rows, a public key"
+        told += ", which classes occur" if introduction.classes else ""
+        told += ", number, mean and squares of each scaled column" if schema.scaled else ""
+        self.ledger.add(b"", 0, [Entry("coordinator", told, introduction.moments.size, len(encoded))])
+        return encoded
 
     def _request(self, content: bytes) -> bytes:
         run, (_, key) = self.run, peek(content)
@@ -123,10 +143,12 @@ class SiteService:
     def _made(self, join: Join) -> SiteRun:
         algorithm = self._algorithm(join.spec)
         rows = self.rows.with_features(join.features)
-        return SiteRun(join, algorithm, rows, self.key, self.name, SiteRun.folder_of(self.folder, join.key))
+        folder = SiteRun.folder_of(self.folder, join.key)
+        return SiteRun(join, algorithm, rows, self.key, self.name, folder, self.ledger)
 
     def _algorithm(self, spec: Spec) -> Algorithm[Any]:
         """What is run: rebuilt from names and numbers, or the owner's own, which has to be the same."""
+        self._check_agreed(spec)
         if self.algorithm is not None and _kind(spec) == _kind(spec_of(self.algorithm)):
             own = type(self.algorithm).own_choice
             found = list(differences(without(spec, own), without(spec_of(self.algorithm), own), "the algorithm"))
@@ -137,6 +159,15 @@ class SiteService:
                 )
             return self.algorithm
         return algorithm_of(spec)
+
+    def _check_agreed(self, spec: Spec) -> None:
+        """Refuse an algorithm that the owner has not agreed to: something else would leave the site."""
+        if self.agreed is None or any(without(spec, own) == wanted for wanted, own in self.agreed):
+            return
+        raise InputError(
+            f"Expected an algorithm that the owner of site {self.name!r} has agreed to run, got another: send a new "
+            "invitation."
+        )
 
     def _go_on(self) -> None:
         """The run that a process before this one was in, to where it was."""
@@ -171,6 +202,12 @@ def without(spec: Spec, fields: Sequence[str]) -> Spec:
     if not isinstance(known, dict):
         return spec
     return {**spec, "fields": {name: each for name, each in known.items() if name not in fields}}
+
+
+def _shared(algorithm: Algorithm[Any]) -> tuple[Spec, tuple[str, ...]]:
+    """The spec of an algorithm as it travels, without what is a site's own choice; and the names of that."""
+    own = type(algorithm).own_choice
+    return json.loads(json.dumps(without(spec_of(algorithm), own))), own
 
 
 def _kind(spec: Spec) -> Any:

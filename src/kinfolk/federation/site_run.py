@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from kinfolk.engine.worker import SiteWorker
 from kinfolk.federation.files import Journal, replace_file
 from kinfolk.federation.joining import Join
 from kinfolk.federation.keys import Sealer, SealError, SiteKey
+from kinfolk.federation.ledger import Entry, Ledger
 from kinfolk.federation.messages import UNUSABLE, Asked, Terms, refusal, usable
 from kinfolk.federation.rows import SiteRows
 
@@ -68,12 +70,21 @@ class SiteRun:
         Of this site.
     folder : Path
         Where the run is kept.
+    ledger : Ledger
+        Where it is written down what leaves.
     """
 
     def __init__(
-        self, join: Join, algorithm: Algorithm[Any], rows: SiteRows, key: SiteKey, name: str, folder: Path
+        self,
+        join: Join,
+        algorithm: Algorithm[Any],
+        rows: SiteRows,
+        key: SiteKey,
+        name: str,
+        folder: Path,
+        ledger: Ledger,
     ) -> None:
-        self.join, self.algorithm, self.folder = join, algorithm, folder
+        self.join, self.algorithm, self.folder, self.ledger = join, algorithm, folder, ledger
         sends = algorithm.sends(join.problem)
         if sends is None:
             raise InputError(
@@ -103,6 +114,7 @@ class SiteRun:
         self._heard = dict(self.heard)
         self._last: _Last | None = None
         self._measured: Request | None = None
+        self._leaving: list[Entry] = []  # what the present answer holds
         self._logged = 0  # requests since the state was saved
         self.journal: Journal | None = None
 
@@ -173,6 +185,7 @@ class SiteRun:
             self._save()
         answer = self._answered(asked)
         self.journal.append(content)
+        self.ledger.add(asked.key.run, asked.request.turn.round, self._leaving)
         self._logged += 1
         self._last = _Last(content, answer)
         return answer
@@ -180,7 +193,7 @@ class SiteRun:
     def _answered(self, asked: Asked) -> bytes:
         """Do what is asked for; where that fails, the round has not happened here."""
         self._settle(asked)
-        self.number = asked.key.number
+        self.number, self._leaving = asked.key.number, []
         try:
             return self._worked(asked)
         except BadLetterError as error:
@@ -209,7 +222,20 @@ class SiteRun:
         if request.work in ("begin", "resume"):
             self.settled = number
         sealed = {site: self._sealed(site, number, rows) for site, rows in answer.neighbours.items()}
+        self._leaving = list(self._entries(answer, sealed))
         return self.terms.encode_answer(asked.key, answer, sealed)
+
+    def _entries(self, answer: Messages, sealed: Mapping[SiteId, bytes]) -> Iterator[Entry]:
+        """What an answer holds, and for whom."""
+        sends = self.terms.sends
+        if answer.coordinator:
+            contents = (sends.coordinator[name].content for name in answer.coordinator)
+            yield Entry.of("coordinator", contents, answer.coordinator.values())
+        if answer.scalars:
+            yield Entry.of("coordinator", [f"measured: {name}" for name in answer.scalars], answer.scalars.values())
+        for site, rows in answer.neighbours.items():
+            contents = (sends.neighbours[name].content for name in rows)
+            yield Entry.of(self.join.peers[site].name, contents, rows.values(), len(sealed[site]))
 
     def _settle(self, asked: Asked) -> None:
         """Work up to ``kept`` counts; later work does not, unless its round is still going on."""
