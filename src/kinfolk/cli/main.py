@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from kinfolk.cli.federation import federation, site
 from kinfolk.cli.options import Edges, Json, Table, Trust, one_sentence, with_settings
 
 typer.core.HAS_RICH = False  # help is plain; older versions of typer escape its brackets all the same
@@ -18,6 +19,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(federation, name="federation")
+app.add_typer(site, name="site")
 Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 DataFolder = Annotated[Path | None, typer.Option("--data", help="Folder with data sets that are not bundled.")]
 

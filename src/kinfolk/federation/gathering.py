@@ -97,8 +97,8 @@ def _homes(graph: Graph, found: Mapping[str, Introduction]) -> Ints:
         unknown = [node for node in each.nodes if node not in known]
         if unknown:
             raise InputError(
-                f"Expected nodes of the graph at site {name!r}, got {listing(unknown)}: add them to the graph, or "
-                "leave them out there."
+                f"Expected nodes of the graph at site {name!r}, got {listing(unknown)}: add them to the graph, "
+                "if need be without an edge, or leave them out there."
             )
         numbers = graph.numbers(each.nodes)
         twice = [node for node, number in zip(each.nodes, numbers.tolist(), strict=True) if home[number] >= 0]

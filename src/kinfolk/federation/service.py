@@ -45,7 +45,8 @@ class SiteService:
         the site gives it, from a package that is installed here, and it has to be the same everywhere, but for what is
         a site's own choice, such as the model of FedRelax.
     agreed : sequence of Algorithm, optional
-        What the owner has agreed to run, own choices aside; anything else is refused. None: all that kinfolk ships.
+        What the owner has agreed to run, with the own choices of this site; anything else is refused. None: all that
+        kinfolk ships.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class SiteService:
     ) -> None:
         rows.check()
         self.name, self.rows, self.folder, self.algorithm = name, rows, Path(folder), algorithm
-        self.agreed = None if agreed is None else [_shared(each) for each in agreed]
+        self.agreed = agreed
         self._lock = locked(self.folder)
         self.key, self.ledger = SiteKey.at(self.folder), Ledger(self.folder)
         self.run: SiteRun | None = None
@@ -148,7 +149,8 @@ class SiteService:
 
     def _algorithm(self, spec: Spec) -> Algorithm[Any]:
         """What is run: rebuilt from names and numbers, or the owner's own, which has to be the same."""
-        self._check_agreed(spec)
+        if self.agreed is not None:
+            return self._agreed(spec, self.agreed)
         if self.algorithm is not None and _kind(spec) == _kind(spec_of(self.algorithm)):
             own = type(self.algorithm).own_choice
             found = list(differences(without(spec, own), without(spec_of(self.algorithm), own), "the algorithm"))
@@ -160,10 +162,12 @@ class SiteService:
             return self.algorithm
         return algorithm_of(spec)
 
-    def _check_agreed(self, spec: Spec) -> None:
-        """Refuse an algorithm that the owner has not agreed to: something else would leave the site."""
-        if self.agreed is None or any(without(spec, own) == wanted for wanted, own in self.agreed):
-            return
+    def _agreed(self, spec: Spec, agreed: Sequence[Algorithm[Any]]) -> Algorithm[Any]:
+        """What the owner has agreed to; with anything else something else would leave the site."""
+        for each in agreed:
+            own = type(each).own_choice
+            if without(spec, own) == json.loads(json.dumps(without(spec_of(each), own))):
+                return each
         raise InputError(
             f"Expected an algorithm that the owner of site {self.name!r} has agreed to run, got another: send a new "
             "invitation."
@@ -202,12 +206,6 @@ def without(spec: Spec, fields: Sequence[str]) -> Spec:
     if not isinstance(known, dict):
         return spec
     return {**spec, "fields": {name: each for name, each in known.items() if name not in fields}}
-
-
-def _shared(algorithm: Algorithm[Any]) -> tuple[Spec, tuple[str, ...]]:
-    """The spec of an algorithm as it travels, without what is a site's own choice; and the names of that."""
-    own = type(algorithm).own_choice
-    return json.loads(json.dumps(without(spec_of(algorithm), own))), own
 
 
 def _kind(spec: Spec) -> Any:

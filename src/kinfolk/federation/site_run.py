@@ -232,7 +232,7 @@ class SiteRun:
             contents = (sends.coordinator[name].content for name in answer.coordinator)
             yield Entry.of("coordinator", contents, answer.coordinator.values())
         if answer.scalars:
-            yield Entry.of("coordinator", [f"measured: {name}" for name in answer.scalars], answer.scalars.values())
+            yield Entry.of("coordinator", [f"measured: {', '.join(answer.scalars)}"], answer.scalars.values())
         for site, rows in answer.neighbours.items():
             contents = (sends.neighbours[name].content for name in rows)
             yield Entry.of(self.join.peers[site].name, contents, rows.values(), len(sealed[site]))
@@ -273,6 +273,11 @@ class SiteRun:
         return arrays
 
     # ------------------------------------------------------------------ what comes out
+
+    @property
+    def measured(self) -> bool:
+        """Whether there are models: a measurement has been asked for."""
+        return self._measured is not None
 
     @property
     def models(self) -> Models:

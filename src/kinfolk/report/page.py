@@ -41,11 +41,12 @@ def templates() -> jinja2.Environment:
 
 def write_page(run: RunFacts, path: Path) -> Path:
     """Write the page: one file that works offline. It is there in full, or not at all; only a page is replaced."""
-    write_output(path, page_html(run).encode(), _is_page)
+    write_output(path, page_html(run).encode(), is_page)
     return path
 
 
-def _is_page(file: Path) -> bool:
+def is_page(file: Path) -> bool:
+    """Whether a file is a page of kinfolk."""
     with file.open("rb") as opened:
         return GENERATOR in opened.read(1_000)
 

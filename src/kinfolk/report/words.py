@@ -463,3 +463,45 @@ def python_lines(run: RunFacts) -> str:
     return (
         f'import kinfolk\n\ntable = kinfolk.read_table("TABLE.csv")\nrun = kinfolk.learn(table, {", ".join(options)})'
     )
+
+
+# ---------------------------------------------------------------------- a federation
+
+
+def federation_measure(classifies: bool) -> str:
+    """The error of a federation's history."""
+    return "wrong answers" if classifies else "mean squared error"
+
+
+def federation_errors(errors: Mapping[str, float]) -> list[tuple[str, str]]:
+    """The error of everything that a federation has run, with its title.
+
+    >>> federation_errors({"alone": 0.5, "tailored": 0.25})
+    [('every node alone', '0.5'), ('tailored models', '0.25')]
+    """
+    return [(FEDERATED.get(name, name), number(error, 4)) for name, error in errors.items()]
+
+
+def federation_verdict(errors: Mapping[str, float]) -> str:
+    """How tailored models compare with the better of what stands beside them.
+
+    >>> federation_verdict({"alone": 0.5, "pooled": 0.4, "tailored": 0.3})
+    'Tailored models: 25 % less error than one model for all'
+    >>> federation_verdict({"alone": 0.2, "tailored": 0.3})
+    'Tailored models: 50 % more error than every node alone'
+    >>> federation_verdict({"tailored": 0.3})
+    'Tailored models for every node'
+    """
+    others = {name: error for name, error in errors.items() if name != "tailored" and error > 0}
+    if "tailored" not in errors or not others:
+        return "Tailored models for every node"
+    rival = min(others, key=lambda name: others[name])
+    change = errors["tailored"] / others[rival] - 1
+    return (
+        f"Tailored models: {abs(change):.0%} {'less' if change < 0 else 'more'} error than {FEDERATED[rival]}".replace(
+            "%", " %"
+        )
+    )
+
+
+FEDERATED = {"alone": TITLES["alone"], "pooled": TITLES["pooled"], "tailored": "tailored models"}

@@ -178,6 +178,13 @@ class Contact:
         """The contact of a federation with these files."""
         return cls(address, (certificates / AUTHORITY).read_text(), coordinator.public.hex())
 
+    def check(self) -> None:
+        """Raise ValueError where this is no contact."""
+        x509.load_pem_x509_certificate(self.certificate.encode())
+        ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.coordinator))
+        if not self.address.rpartition(":")[2].isdigit():
+            raise ValueError(self.address)
+
     def opened(self, site: str, content: bytes) -> bytes | None:
         """A message of the coordinator to this site; None: it is from somebody else, or for another site."""
         public = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.coordinator))

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kinfolk.checks import InputError
 from kinfolk.engine.fit import fit
 from kinfolk.engine.protocol import Algorithm
@@ -19,24 +21,29 @@ from kinfolk.federation.files import replace_file
 from kinfolk.federation.flower.certificates import CoordinatorKey
 from kinfolk.federation.flower.plan import Plan
 from kinfolk.federation.flower.post import FlowerPost
+from kinfolk.federation.named import ALONE, TAILORED
 
 KEY, PROGRESS, HISTORY, OUTCOME = "coordinator.key", "progress.jsonl", "history.csv", "outcome.json"
-JOURNALS = "journals"
+JOURNALS, MEMBERS, MAIN = "journals", "members.json", TAILORED
+BESIDE_ROUNDS = 50  # of what it is compared with
 
 
 def coordinate(grid: Any, folder: Path, *, end_sites: bool = False) -> None:
     """Run the plan in a folder over the Grid of a ServerApp.
 
-    A run that has begun goes on: its journal is in the folder. New rows of the history are added to ``progress.jsonl``
-    as they come; in the end there are ``history.csv`` and ``outcome.json``, which has ``stopped`` or ``error``.
+    A run that has begun goes on: its journal is in the folder. Who takes part is in ``members.json``; new rows of the
+    history are added to ``progress.jsonl`` as they come; in the end there are ``history.csv`` and ``outcome.json``,
+    which has ``stopped`` or ``error``, and for everything that was run its last row.
     """
     (folder / OUTCOME).unlink(missing_ok=True)
     outcome: dict[str, Any] = {}
     try:
         plan = Plan.read(folder)
         post = FlowerPost(grid, plan.nodes, CoordinatorKey.at(folder / KEY))
-        run = _run(plan, post, folder)
-        outcome = {"stopped": run.stopped, "rounds": run.rounds}
+        runs = _runs(plan, post, folder)
+        run = runs[MAIN]
+        last = {name: _numbers(each.history.iloc[-1]) for name, each in runs.items()}
+        outcome = {"stopped": run.stopped, "rounds": run.rounds, "notes": list(run.notes), "last": last}
         if end_sites:
             post.end()
     except BaseException as error:
@@ -54,30 +61,48 @@ def _why(error: BaseException) -> str:
     return "The run was stopped; the next one goes on from there."
 
 
-def _run(plan: Plan, post: FlowerPost, folder: Path) -> Run:
+def _runs(plan: Plan, post: FlowerPost, folder: Path) -> dict[str, Run]:
+    """What is compared first, then what it is about: models of the last run stay at the sites."""
     post.wait_for_all(plan.patience)
-    assert isinstance(plan.algorithm, Algorithm)
     federation = Federation(
         plan.graph, list(plan.nodes), post, plan.schema, plan.public,
         folder=folder / JOURNALS, patience=plan.patience, name=plan.name,
     )  # fmt: skip
+    runs: dict[str, Run] = {}
     with contextlib.closing(federation):
+        problem = federation.gather()
+        replace_file(folder / MEMBERS, json.dumps(_known_of(federation), indent=1).encode())
         (folder / PROGRESS).write_text("")
-        callbacks, options = [_progress(folder / PROGRESS)], plan.fit_options
-        run = fit(
-            federation.gather(), plan.algorithm, engine=federation, callbacks=callbacks, progress=False, **options
-        )
-        run.history.to_csv(folder / HISTORY)
+        for name, algorithm in {**plan.beside, MAIN: plan.algorithm}.items():
+            assert isinstance(algorithm, Algorithm)
+            callbacks = [_progress(folder / PROGRESS, name)]
+            options = plan.fit_options if name == MAIN else {"rounds": 0 if name == ALONE else BESIDE_ROUNDS}
+            runs[name] = fit(problem, algorithm, engine=federation, callbacks=callbacks, progress=False, **options)
+        runs[MAIN].history.to_csv(folder / HISTORY)
     shutil.rmtree(folder / JOURNALS)  # the next run is a new one
-    return run
+    return runs
 
 
-def _progress(path: Path) -> Callable[[Any, Any], None]:
-    """A callback that adds every row of the history to a file, with the time."""
+def _known_of(federation: Federation) -> dict[str, Any]:
+    """What the coordinator knows of every site."""
+    members = federation.members
+    assert members is not None
+    return {
+        name: {"nodes": len(each.nodes), "with_rows": int(each.has_data.sum()), "key": members.fingerprints[name]}
+        for name, each in zip(members.names, members.introductions, strict=True)
+    }
+
+
+def _progress(path: Path, name: str) -> Callable[[Any, Any], None]:
+    """A callback that adds every row of the history to a file, with what is run and the time."""
 
     def add(row: Any, snapshot: Any) -> None:
-        numbers = {name: float(value) for name, value in row.items()}
         with path.open("a") as file:
-            file.write(json.dumps({"time": time.time(), **numbers}) + "\n")
+            file.write(json.dumps({"run": name, "time": time.time(), **_numbers(row)}) + "\n")
 
     return add
+
+
+def _numbers(row: Any) -> dict[str, float | None]:
+    """A row of the history as JSON holds it."""
+    return {str(name): float(value) if np.isfinite(value) else None for name, value in row.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 from collections.abc import Mapping
@@ -11,15 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from kinfolk.algorithms.catalog import CATALOG
 from kinfolk.checks import InputError
 from kinfolk.engine.fit import Tolerance
 from kinfolk.engine.protocol import Algorithm
-from kinfolk.engine.specs import spec_of
+from kinfolk.engine.specs import Spec, spec_of
 from kinfolk.federation.files import made, replace_file
 from kinfolk.federation.joining import Schema
-from kinfolk.federation.service import algorithm_of
+from kinfolk.federation.named import model_of
+from kinfolk.federation.service import algorithm_of, without
+from kinfolk.local_models.least_squares import LinearModel
 from kinfolk.network.graph import Graph
 from kinfolk.network.public import PublicPoints
+from kinfolk.tables.target import Target
 
 PLAN = "plan.json"
 OPTIONS = ("rounds", "seed", "measure_every", "tolerance")
@@ -41,6 +46,10 @@ class Plan:
         What the sites have to agree on.
     algorithm : Algorithm or str
         What is run; if it holds code, ``"package.module:name"`` of it, in a package that is installed everywhere.
+    beside : dict
+        What is run before it, to compare it with, by name.
+    model : str, optional
+        The name of the model of FedRelax at the coordinator, which fits none; sites choose theirs.
     public : array or PublicPoints, optional
         Points on which neighbours compare predictions.
     options : dict
@@ -66,6 +75,8 @@ class Plan:
     public: Any = None
     options: Mapping[str, Any] = field(default_factory=dict)
     patience: float = 300.0
+    beside: Mapping[str, Algorithm[Any] | str] = field(default_factory=dict)
+    model: str | None = None
 
     def write(self, folder: Path) -> None:
         """Write the plan into the folder of the federation."""
@@ -81,7 +92,10 @@ class Plan:
             "nodes": {name: key.decode() for name, key in self.nodes.items()},
             "features": self.schema.features,
             "task": self.schema.task,
-            "algorithm": self.algorithm if isinstance(self.algorithm, str) else spec_of(self.algorithm),
+            "scaled": list(self.schema.scaled),
+            "algorithm": _spec(self.algorithm, self.model),
+            "beside": {name: _spec(each, self.model) for name, each in self.beside.items()},
+            "model": self.model,
             "public": None if self.public is None else _written(self.public),
             "options": dict(self.options),
             "patience": self.patience,
@@ -95,11 +109,14 @@ class Plan:
             found = json.loads((folder / PLAN).read_text())
             graph = Graph(len(found["names"]), found["edges"] or (), found["weights"], found["names"])
             nodes = {name: key.encode() for name, key in found["nodes"].items()}
-            schema = Schema(found["features"], found["task"])
-            rest = found["options"], found["patience"]
+            schema = Schema(found["features"], found["task"], tuple(found["scaled"]))
+            model, beside = found["model"], found["beside"]
+            rest = _public(found["public"]), found["options"], found["patience"]
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"Expected the plan of a federation in {str(folder)!r}, got none ({error}).") from error
-        return cls(found["name"], graph, nodes, schema, _algorithm(found["algorithm"]), _public(found["public"]), *rest)
+        made = {name: _algorithm(each, model, schema) for name, each in beside.items()}
+        algorithm = _algorithm(found["algorithm"], model, schema)
+        return cls(found["name"], graph, nodes, schema, algorithm, *rest, made, model)
 
     @property
     def fit_options(self) -> dict[str, Any]:
@@ -120,10 +137,17 @@ def _public(found: Any) -> PublicPoints | None:
     return None if found is None else PublicPoints(np.array(found["points"], dtype=np.float64), found["source"])
 
 
-def _algorithm(written: Any) -> Algorithm[Any]:
+def _spec(algorithm: Algorithm[Any] | str, model: str | None) -> Spec:
+    """An algorithm in a file; without its model, if that has a name."""
+    if isinstance(algorithm, str):
+        return algorithm
+    return without(spec_of(algorithm), () if model is None else type(algorithm).own_choice)
+
+
+def _algorithm(written: Any, model: str | None, schema: Schema) -> Algorithm[Any]:
     """The algorithm of a plan, from a spec or from a package."""
     if not isinstance(written, str):
-        return algorithm_of(written)
+        return _rebuilt(written, model, schema)
     module, _, name = written.partition(":")
     try:
         found: Algorithm[Any] = getattr(importlib.import_module(module), name)
@@ -133,3 +157,13 @@ def _algorithm(written: Any) -> Algorithm[Any]:
             "package at the coordinator."
         ) from error
     return found
+
+
+def _rebuilt(spec: Spec, model: str | None, schema: Schema) -> Algorithm[Any]:
+    kind = CATALOG.get(spec.get("type"))
+    if model is None or "model" not in getattr(kind, "own_choice", ()):
+        return algorithm_of(spec)
+    placeholder = LinearModel()  # of a spec that can be rebuilt
+    made = algorithm_of({**spec, "fields": {**spec["fields"], "model": spec_of(placeholder)}})
+    target = Target(("no", "yes") if schema.task == "classes" else ())
+    return dataclasses.replace(made, model=model_of(model, target))  # type: ignore[type-var]

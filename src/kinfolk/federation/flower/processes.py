@@ -11,15 +11,18 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 from kinfolk.checks import InputError
+from kinfolk.federation.files import locked, replace_file
 from kinfolk.federation.flower import tether
 
 VERSION = "1.41.0"  # of Flower; the way of a resident site to the SuperLink is not public, and may change with the next
 GRACE = 20.0  # seconds to say goodbye
+PROCESS = "process"
 TAIL = 600  # bytes at the end of a log that an error shows
 SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -81,6 +84,15 @@ class Program:
         """The end of what it has printed."""
         return self.log.read_bytes()[-TAIL:].decode(errors="replace").strip()
 
+    def wait(self, seconds: float) -> None:
+        """Wait until it ends by itself; refused with its last words if it does not, or has failed."""
+        try:
+            code = self._tether.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise InputError(f"Expected a process to end within {seconds:.0f} seconds: {self.last_words()}") from error
+        if code:
+            raise InputError(f"A process has failed ({code}): {self.last_words()}")
+
     def close(self) -> None:
         """Ask it to stop, and wait for all that it has started."""
         if self._tether.stdin is not None:
@@ -132,3 +144,38 @@ def stopped_by_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def process_known(folder: Path) -> Iterator[None]:
+    """The number of this process, in a file of a folder that it has locked, while it runs."""
+    path = folder / PROCESS
+    replace_file(path, str(os.getpid()).encode())
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def running_in(folder: Path) -> int | None:
+    """The process that has locked a folder; None: there is none, whatever a file has it."""
+    try:
+        locked(folder).close()
+    except InputError:
+        with contextlib.suppress(OSError, ValueError):
+            return int((folder / PROCESS).read_text())
+    return None
+
+
+def stop_process(folder: Path, seconds: float) -> bool:
+    """Ask the process that has locked a folder to stop, and wait; whether there was one."""
+    process, deadline = running_in(folder), time.monotonic() + seconds
+    if process is None:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGTERM)
+    while running_in(folder) is not None:
+        if time.monotonic() > deadline:
+            raise InputError(f"Expected that process {process} stops within {seconds:.0f} seconds, it goes on: end it.")
+        time.sleep(0.2)
+    return True

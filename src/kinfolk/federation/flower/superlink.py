@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -138,14 +138,15 @@ class SuperLink:
             raise InputError(f"Expected a run to start, flwr run has failed: {(done.stdout + done.stderr).strip()}")
         return int(found["run-id"])
 
-    def wait_for_run(self, number: int, seconds: float) -> dict[str, Any]:
-        """Wait for the end of a run; what its coordinator has left in ``outcome.json``."""
+    def wait_for_run(self, number: int, seconds: float, look: Callable[[], None] = lambda: None) -> dict[str, Any]:
+        """Wait for the end of a run, and call ``look`` meanwhile; what its coordinator has left in ``outcome.json``."""
         deadline = time.monotonic() + seconds
         while (status := self._status(number)).status != "finished":
             if time.monotonic() > deadline:
                 raise InputError(f"Expected the end of the run within {seconds:.0f} seconds: ask again, or stop it.")
             if not self.program.running:
                 raise InputError(f"The SuperLink has ended: {self.program.last_words()}")
+            look()
             time.sleep(LOOK)
         path = self.folder / OUTCOME
         outcome: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}

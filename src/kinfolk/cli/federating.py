@@ -1,0 +1,280 @@
+"""What the commands of a federation do."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_args
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+
+from kinfolk.checks import InputError, comma_list, installed
+from kinfolk.cli.jobs import write_table
+from kinfolk.cli.printing import print_exact, shown
+from kinfolk.report import words
+from kinfolk.report.federation import FederationFacts, write_federation
+from kinfolk.tables import read_table
+from kinfolk.tables.own_code import code_file, from_file
+
+PAGE = "report.html"
+EVERY = 10.0  # seconds between two lines where there is no terminal
+
+
+def check_installed() -> None:
+    """Refuse where the packages of a federation are not installed."""
+    for package in ("flwr", "cryptography"):
+        installed(package, "a federation", "flower")
+
+
+# ---------------------------------------------------------------------- the operator
+
+
+def new_federation(
+    folder: Path, like: Path, sites: str, target: str, address: str, node: str | None, edges: Path | None,
+    features: str | None, categorical: str | None, algorithm: str, lam: float | None, options: dict[str, Any],
+) -> None:  # fmt: skip
+    """Make the folder of a federation; of the table only names, types and categories are taken."""
+    check_installed()
+    from kinfolk.federation.agreement import Agreement
+    from kinfolk.federation.named import DEFAULT
+    from kinfolk.federation.operating import make_federation
+    from kinfolk.federation.site_table import agreed_columns
+
+    columns = agreed_columns(read_table(like), node, target, comma_list(features or ""), comma_list(categorical or ""))
+    table: dict[str, Any] = dict(DEFAULT) if algorithm == DEFAULT["type"] else {"type": algorithm}
+    if lam is not None:
+        table["lam"] = lam
+    compare = tuple(name for name in comma_list(options.pop("compare")) if name != "none")
+    agreement = Agreement(
+        folder.resolve().name, address, comma_list(sites), target, columns.features, node, columns.classes, table,
+        compare=compare, **options,
+    )  # fmt: skip
+    make_federation(folder, agreement, edges)
+    print_exact(f"{folder / 'federation.toml'}: what the sites agree on. Read it, and change it if need be.")
+    print_exact("Then, for every site:")
+    for name in agreement.sites:
+        print_exact("  " + shlex.join(["kinfolk", "federation", "invite", str(folder), name]))
+    print_exact("and when all have their invitations: " + shlex.join(["kinfolk", "federation", "run", str(folder)]))
+
+
+def invite_site(folder: Path, name: str, out: Path | None, days: float) -> None:
+    """Write the invitation of a site."""
+    check_installed()
+    from kinfolk.federation.invitation import SUFFIX
+    from kinfolk.federation.operating import invitation_for
+
+    path = Path(f"{name}{SUFFIX}") if out is None else out
+    invitation = invitation_for(folder, name, days)
+    invitation.write(path)
+    print_exact(f"{path}: for the owner of site {name!r} alone, until {invitation.expires:%Y-%m-%d}. There:")
+    print_exact("  " + shlex.join(["kinfolk", "site", "join", path.name, "--data", "TABLE"]))
+
+
+def run_federation(folder: Path, keep_sites: bool) -> None:
+    """Run a federation to its end, show it meanwhile, and write its page."""
+    check_installed()
+    from kinfolk.federation.operating import operate
+
+    console = Console()
+    try:
+        with live_status(folder, console) as look:
+            operate(folder, end_sites=not keep_sites, look=look)
+    except KeyboardInterrupt:
+        print("\nStopped. The same command goes on from there.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    print_outcome(folder, console)
+
+
+def print_outcome(folder: Path, console: Console) -> None:
+    """Print how a run has ended, and write its page."""
+    facts = federation_facts(folder)
+    console.print(_errors(facts))
+    console.print(words.federation_verdict(facts.errors) + ".", highlight=False)
+    console.print(f"The run {facts.stopped}.", highlight=False)
+    console.print("The page:", shown(write_federation(facts, folder / PAGE), style="bold"))
+
+
+def federation_facts(folder: Path) -> FederationFacts:
+    """What the coordinator knows of a run that has ended."""
+    from kinfolk.federation.agreement import Agreement
+    from kinfolk.federation.flower.plan import Plan
+    from kinfolk.federation.operating import history_of, read_members, read_outcome, read_status
+    from kinfolk.federation.reading import who_reads
+
+    agreement, plan, status, outcome = (
+        Agreement.read(folder),
+        Plan.read(folder),
+        read_status(folder),
+        read_outcome(folder),
+    )
+    algorithms = agreement.algorithms()
+    main = algorithms["tailored"]
+    histories = {name: history_of(status.rows, name) for name in algorithms}
+    return FederationFacts(
+        agreement.name, agreement.target, agreement.classes, type(main).__name__, read_members(folder), histories,
+        outcome["stopped"], outcome["notes"], who_reads(main, agreement.problem(plan.graph)),
+    )  # fmt: skip
+
+
+@contextmanager
+def live_status(folder: Path, console: Console) -> Iterator[Any]:
+    """A table that follows a run on a terminal; lines now and then elsewhere."""
+    from kinfolk.federation.operating import read_members
+
+    if not console.is_terminal:
+        yield _Lines(console)
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield lambda status: live.update(status_table(status, read_members(folder), _sites(folder)), refresh=True)
+
+
+class _Lines:
+    """A line when something has changed, and every ten seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.before, self.when = console, "", 0.0
+
+    def __call__(self, status: Any) -> None:
+        phase = f"{status.phase} {status.run}"
+        if phase != self.before or time.monotonic() > self.when + EVERY:
+            self.before, self.when = phase, time.monotonic()
+            self.console.print(_line(status), highlight=False)
+
+
+def _line(status: Any) -> str:
+    there = f"{len(status.online)} sites online" if status.online else "no site online"
+    if not status.rows:
+        return f"{status.phase}: {there}"
+    last = status.last
+    numbers = [f"{name} {words.number(last[name])}" for name in ("residual", "error") if last.get(name) is not None]
+    return f"{status.phase}: {there}; {status.run}, round {last['round']:.0f}" + "".join(
+        f", {each}" for each in numbers
+    )
+
+
+def _sites(folder: Path) -> tuple[str, ...]:
+    from kinfolk.federation.agreement import Agreement
+
+    return Agreement.read(folder).sites
+
+
+def status_table(status: Any, members: dict[str, dict[str, Any]], sites: tuple[str, ...]) -> Group:
+    """Who is there, and how far the run is."""
+    table = Table(title=shown(_line(status)), title_justify="left")
+    for name, justify in (("site", "left"), ("state", "left"), ("nodes", "right"), ("key", "left")):
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for name in sites:
+        known = members.get(name, {})
+        state = shown("online", style="green") if name in status.online else shown("away", style="red")
+        table.add_row(shown(name), state, f"{known['nodes']:,}" if known else "", shown(known.get("key", "")))
+    return Group(table)
+
+
+def _errors(facts: FederationFacts) -> Table:
+    table = Table(title=f"{len(facts.sites)} sites, {facts.algorithm}", title_justify="left")
+    table.add_column("method")
+    table.add_column(words.federation_measure(bool(facts.classes)), justify="right")
+    for title, error in words.federation_errors(facts.errors):
+        table.add_row(title, error)
+    return table
+
+
+def show_status(folder: Path) -> None:
+    """Print what is known of a federation."""
+    check_installed()
+    from kinfolk.federation.operating import read_members, read_status
+
+    status = read_status(folder)
+    Console().print(status_table(status, read_members(folder), _sites(folder)))
+    if status.why:
+        print_exact(status.why)
+
+
+def stop_federation(folder: Path) -> None:
+    """Stop a run."""
+    check_installed()
+    from kinfolk.federation.operating import stop_operation
+
+    print_exact("Stopped." if stop_operation(folder) else "Nothing runs there.")
+
+
+# ---------------------------------------------------------------------- a site
+
+
+def join_federation(
+    invitation: Path, data: Path, folder: Path | None, model: str | None, way: str, patience: float, yes: bool
+) -> None:
+    """Show what will leave, ask once, and take part until the federation ends."""
+    check_installed()
+    from kinfolk.federation.flower.site import Way
+    from kinfolk.federation.invitation import Invitation
+    from kinfolk.federation.taking_part import Participant
+
+    if way not in get_args(Way):
+        raise InputError(f"Expected a way among {', '.join(get_args(Way))}, got {way!r:.40}.")
+    invited = Invitation.read(invitation)
+    place = Path(f"{invited.site}-site") if folder is None else folder
+    own = model if model is None or code_file(model) is None else from_file(model, "a model", [])
+    participant = Participant.of(invited, data, place, own)
+    if not participant.has_consent:
+        _show_leaving(participant)
+        if not yes and not typer.confirm("Take part?"):
+            raise typer.Exit(1)
+        participant.consent()
+    kept = participant.run(way, patience, print_exact)  # type: ignore[arg-type]
+    if kept is None:
+        print_exact("It has ended before there were models.")
+    else:
+        print_exact(f"{kept}: the models of {len(participant.rows.nodes):,} nodes. Predict with:")
+        print_exact("  " + shlex.join(["kinfolk", "site", "predict", str(place), "TABLE"]))
+
+
+def _show_leaving(participant: Any) -> None:
+    agreement, rows = participant.invitation.agreement, participant.rows
+    console = Console()
+    size = f"{len(rows.data.y):,} rows to learn from, {0 if rows.test is None else len(rows.test.y):,} held out"
+    console.print(f"Federation {agreement.name!r}, site {participant.invitation.site!r}: {size}.", highlight=False)
+    console.print("Rows stay here. What will leave:", highlight=False)
+    for what, sentences in participant.leaving().items():
+        console.print(shown(f"{what}:", style="bold"))
+        for sentence in sentences:
+            console.print(shown(f"  {sentence}"))
+
+
+def leave_federation(folder: Path) -> None:
+    """Stop taking part."""
+    check_installed()
+    from kinfolk.federation.taking_part import leave
+
+    leave(folder)
+    print_exact("Left. The key to sign in is forgotten; models and left.csv stay in the folder.")
+
+
+def show_sent(folder: Path) -> None:
+    """Print what has left a site."""
+    from kinfolk.federation.ledger import sent_in_all
+
+    table = Table(title="What has left this site", title_justify="left")
+    for name in ("to", "what"):
+        table.add_column(name)
+    for name in ("messages", "numbers", "size"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in sent_in_all(folder).itertuples():
+        table.add_row(shown(row.to), shown(row.what), f"{row.messages:,}", f"{row.numbers:,}", words.size(row.bytes))
+    Console().print(table)
+
+
+def predict_rows(folder: Path, table: Path, out: Path | None, trusted: str | None) -> None:
+    """Predict the rows of a table with the models of a site."""
+    check_installed()
+    from kinfolk.federation.site_models import load_models
+
+    models = load_models(folder, comma_list(trusted or ""))
+    write_table(models.predict(read_table(table)), out)

@@ -1,0 +1,218 @@
+"""The operator's side: from an agreement to a folder with certificates, a run that can be watched, and its outcome."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+from kinfolk.checks import InputError
+from kinfolk.federation.agreement import AGREEMENT, EDGES, Agreement
+from kinfolk.federation.files import locked, made, replace_file
+from kinfolk.federation.flower.certificates import AUTHORITY, Contact, CoordinatorKey, make_certificates
+from kinfolk.federation.flower.coordinator import KEY, MEMBERS, OUTCOME, PROGRESS
+from kinfolk.federation.flower.plan import Plan
+from kinfolk.federation.flower.processes import (
+    check_flower,
+    process_known,
+    running_in,
+    stop_process,
+    stopped_by_signals,
+)
+from kinfolk.federation.flower.superlink import CERTIFICATES, SuperLink
+from kinfolk.federation.invitation import Invitation, admitted_keys, invite, read_invited, write_invited
+from kinfolk.federation.named import TAILORED
+from kinfolk.tables.reading import read_table
+
+STATUS = "status.json"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+STOPPING = 90.0  # seconds for all processes to end
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is known of a federation while it runs, as plain data."""
+
+    phase: str = "starting"  # starting, waiting, running, ended, failed, stopped
+    online: list[str] = field(default_factory=list)
+    run: str = ""  # what is run now: alone, pooled, tailored
+    rows: list[dict[str, Any]] = field(default_factory=list)  # of the history of all that was run so far
+    why: str = ""  # it has ended, or failed
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The last row of the history of what is run now."""
+        return self.rows[-1] if self.rows else {}
+
+
+# ---------------------------------------------------------------------- before a run
+
+
+def make_federation(folder: Path, agreement: Agreement, edges: Path | None = None) -> None:
+    """Make the folder of a federation: the agreement, the graph, certificates and the coordinator's key."""
+    check_flower()
+    if (folder / AGREEMENT).exists():
+        raise InputError(
+            f"Expected a new folder, {str(folder)!r} has a federation: choose another name, or change its {AGREEMENT}."
+        )
+    agreement.check()
+    pairs = None if edges is None else read_table(edges)
+    made(folder).chmod(0o700)
+    if pairs is not None:
+        replace_file(folder / EDGES, pairs.to_csv(index=False).encode())
+    try:
+        agreement.graph(folder)
+    except InputError:
+        (folder / EDGES).unlink(missing_ok=True)
+        raise
+    make_certificates(folder / CERTIFICATES, [agreement.address.rpartition(":")[0]])
+    CoordinatorKey.at(folder / KEY)
+    agreement.write(folder)
+
+
+def invitation_for(folder: Path, site: str, days: float) -> Invitation:
+    """The invitation of a site; it replaces one that was made before."""
+    agreement = Agreement.read(folder)
+    if not (folder / CERTIFICATES / AUTHORITY).exists():
+        raise InputError(f"Expected certificates in {str(folder)!r}, found none: make the federation anew.")
+    contact = Contact.of(agreement.address, folder / CERTIFICATES, CoordinatorKey.at(folder / KEY))
+    return invite(folder, agreement, site, contact, days)
+
+
+# ---------------------------------------------------------------------- a run
+
+
+def operate(
+    folder: Path, *, end_sites: bool = True, look: Callable[[Status], None] = lambda status: None
+) -> dict[str, Any]:
+    """Run the federation of a folder to its end; the same call goes on where one before was stopped.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the federation.
+    end_sites : bool
+        Whether the sites are told to end afterwards; otherwise they wait for the next run.
+    look : callable
+        Gets the status about once a second.
+
+    Returns
+    -------
+    dict
+        How it went: ``stopped``, ``rounds``, ``notes``, and the last row of everything that was run.
+    """
+    agreement = Agreement.read(folder)
+    keys = admitted_keys(folder, agreement)
+    graph, algorithms = agreement.graph(folder), agreement.algorithms()
+    host, _, port = agreement.address.rpartition(":")
+    with contextlib.closing(locked(folder)), process_known(folder), stopped_by_signals() as stop:
+        options = {"rounds": agreement.rounds, "seed": agreement.seed, "tolerance": agreement.tolerance or None}
+        main = algorithms.pop(TAILORED)
+        own = agreement.model if "model" in type(main).own_choice else None
+        Plan(
+            agreement.name, graph, keys, agreement.schema, main, agreement.public_points(), options,
+            agreement.patience, algorithms, own,
+        ).write(folder)  # fmt: skip
+        for name in (PROGRESS, OUTCOME):
+            (folder / name).unlink(missing_ok=True)
+        watcher = _Watcher(folder, look, stop)
+        try:
+            watcher.tell(Status())
+            with SuperLink(folder, int(port), keys, host if host in LOOPBACK else "0.0.0.0") as link:
+                number = link.start_run(end_sites=end_sites)
+                outcome = link.wait_for_run(number, math.inf, lambda: watcher.look(link))
+        except InputError as error:
+            watcher.tell(replace(watcher.status, phase="failed", why=str(error)))
+            raise
+        except KeyboardInterrupt:
+            watcher.tell(replace(watcher.status, phase="stopped", why="It was stopped; the same command goes on."))
+            raise
+        watcher.tell(replace(read_status(folder), phase="ended", why=outcome["stopped"]))
+        return outcome
+
+
+class _Watcher:
+    """Puts together what is known of a run, and keeps it where others can read it."""
+
+    def __init__(self, folder: Path, look: Callable[[Status], None], stop: threading.Event) -> None:
+        self.folder, self.status, self._look, self._stop = folder, Status(), look, stop
+
+    def look(self, link: SuperLink) -> None:
+        """See who is there, and how far the run is."""
+        if self._stop.is_set():
+            raise KeyboardInterrupt
+        online = link.online()
+        invited = read_invited(self.folder)
+        new = [name for name in online if name in invited and not invited[name].joined]
+        if new:
+            write_invited(self.folder, invited | {name: replace(invited[name], joined=True) for name in new})
+        self.tell(_status(self.folder, online))
+
+    def tell(self, status: Status) -> None:
+        """Keep a status, and show it."""
+        self.status = status
+        replace_file(self.folder / STATUS, json.dumps(asdict(status)).encode())
+        self._look(status)
+
+
+def _status(folder: Path, online: list[str]) -> Status:
+    rows = progress_rows(folder)
+    return Status("running" if rows else "waiting", online, rows[-1]["run"] if rows else "", rows)
+
+
+def progress_rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the history that the coordinator has written so far."""
+    path = folder / PROGRESS
+    if not path.exists():
+        return []
+    lines = path.read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def read_status(folder: Path) -> Status:
+    """What is known of a federation; a run whose process is gone has been stopped."""
+    Agreement.read(folder)
+    path = folder / STATUS
+    known = Status(**json.loads(path.read_text())) if path.exists() else Status("not started")
+    known = replace(known, rows=progress_rows(folder) or known.rows)
+    if known.phase in ("starting", "waiting", "running") and running_in(folder) is None:
+        return replace(known, phase="stopped", online=[], why="Its process has ended; kinfolk federation run goes on.")
+    return known
+
+
+def stop_operation(folder: Path) -> bool:
+    """Stop the run of a federation; whether there was one."""
+    Agreement.read(folder)
+    return stop_process(folder, STOPPING)
+
+
+# ---------------------------------------------------------------------- after a run
+
+
+def read_members(folder: Path) -> dict[str, dict[str, Any]]:
+    """What the coordinator knows of every site; nothing before they have joined."""
+    path = folder / MEMBERS
+    known: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+    return known
+
+
+def read_outcome(folder: Path) -> dict[str, Any]:
+    """How the last run has ended; refused if it has not."""
+    path = folder / OUTCOME
+    outcome: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    if "stopped" not in outcome:
+        raise InputError(f"Expected a run that has ended in {str(folder)!r}, found none: kinfolk federation run.")
+    return outcome
+
+
+def history_of(rows: list[dict[str, Any]], run: str) -> pandas.DataFrame:
+    """The history of something that was run."""
+    own = [{name: value for name, value in row.items() if name != "run"} for row in rows if row["run"] == run]
+    return pandas.DataFrame(own).drop_duplicates("round", keep="last").set_index("round") if own else pandas.DataFrame()

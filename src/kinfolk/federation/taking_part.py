@@ -1,0 +1,152 @@
+"""Taking part: a site from its invitation and its table to a process that answers, and the models it ends with."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kinfolk.checks import InputError
+from kinfolk.engine.protocol import Algorithm
+from kinfolk.federation.files import made, replace_file
+from kinfolk.federation.flower.processes import process_known, stop_process, stopped_by_signals
+from kinfolk.federation.flower.site import Way, serve
+from kinfolk.federation.invitation import Invitation
+from kinfolk.federation.reading import who_reads
+from kinfolk.federation.rows import SiteRows
+from kinfolk.federation.service import SiteService
+from kinfolk.federation.site_models import save_models
+from kinfolk.federation.site_table import site_rows
+from kinfolk.network import graphs
+from kinfolk.network.fingerprint import fingerprint
+from kinfolk.tables.reading import read_table
+
+SIGN_IN, MEMBER, CONSENT, LOG = "sign-in", "member.json", "consent", "log.txt"
+LEAVING = 60.0  # seconds for a process to say goodbye
+
+
+@dataclass(frozen=True, eq=False)
+class Participant:
+    """A site that is ready to take part.
+
+    Parameters
+    ----------
+    invitation : Invitation
+        Of this site.
+    rows : SiteRows
+        Its rows.
+    folder : Path
+        Where it keeps its keys, its state, what has left, and its models.
+    algorithms : dict
+        All that may be run here, with the models that the owner has chosen.
+    """
+
+    invitation: Invitation
+    rows: SiteRows
+    folder: Path
+    algorithms: dict[str, Algorithm[Any]]
+
+    @classmethod
+    def of(cls, invitation: Invitation, table: Path, folder: Path, model: Any = None) -> Participant:
+        """Read the table, and check that everything fits; nothing is sent."""
+        agreement = invitation.agreement
+        algorithms = agreement.algorithms(model)
+        rows = site_rows(read_table(table), agreement, invitation.site)
+        rows.check()
+        rows.check_complete(agreement.schema.scaled)
+        check_member(folder, invitation)
+        return cls(invitation, rows, folder, algorithms)
+
+    def leaving(self) -> dict[str, list[str]]:
+        """What will leave this site: on joining, and for everything that is run."""
+        agreement = self.invitation.agreement
+        told = ["The names of its nodes and columns, which nodes have rows, and a public key."]
+        told += ["Which classes occur."] if agreement.classes else []
+        scaled = len(agreement.schema.scaled)
+        told += (
+            [f"The number of values, mean and sum of squares of {scaled} columns, over all its rows."] if scaled else []
+        )
+        own = agreement.problem(graphs.edgeless(len(self.rows.nodes), list(self.rows.nodes)))
+        return {"joining": told, **{name: who_reads(each, own) for name, each in self.algorithms.items()}}
+
+    # ------------------------------------------------------------------ consent
+
+    @property
+    def _asked_for(self) -> str:
+        return fingerprint(json.dumps(self.invitation.agreement.to_toml(), sort_keys=True), self.invitation.site)
+
+    @property
+    def has_consent(self) -> bool:
+        """Whether the owner has agreed to just this before."""
+        path = self.folder / CONSENT
+        return path.exists() and path.read_text() == self._asked_for
+
+    def consent(self) -> None:
+        """Keep that the owner has agreed; from now on the folder is that of this site."""
+        made(self.folder).chmod(0o700)
+        replace_file(self.folder / MEMBER, json.dumps(_member(self.invitation)).encode())
+        replace_file(self.folder / SIGN_IN, self.invitation.key.encode(), mode=0o600)
+        replace_file(self.folder / CONSENT, self._asked_for.encode())
+
+    # ------------------------------------------------------------------ the process
+
+    def run(self, way: Way, patience: float, tell: Callable[[str], None]) -> Path | None:
+        """Answer the coordinator until it ends the federation, or the process is told to stop; where models are."""
+        agreement = self.invitation.agreement
+        service = SiteService(self.invitation.site, self.rows, self.folder, agreed=list(self.algorithms.values()))
+        with contextlib.closing(service), _logging_to(self.folder / LOG), process_known(self.folder):
+            tell(f"Site {service.name!r}, key {service.fingerprint}: waiting for the coordinator.")
+            with stopped_by_signals() as stop:
+                key = self.folder / SIGN_IN
+                serve(service, self.invitation.contact, key, stop, way=way, patience=patience, tell=tell)
+            return save_models(service, agreement)
+
+
+def _member(invitation: Invitation) -> dict[str, str]:
+    """Which site of which federation."""
+    contact = invitation.contact
+    return {"federation": invitation.agreement.name, "site": invitation.site, "coordinator": contact.coordinator}
+
+
+def check_member(folder: Path, invitation: Invitation) -> None:
+    """Refuse an invitation of another site or federation, and one that has expired before it was used."""
+    path = folder / MEMBER
+    if not path.exists():
+        invitation.check_time()
+        return
+    known = json.loads(path.read_text())
+    if known != _member(invitation):
+        raise InputError(
+            f"Expected an invitation of site {known['site']!r} of federation {known['federation']!r} for the folder "
+            f"{str(folder)!r}, got one of {invitation.site!r} of {invitation.agreement.name!r}: choose another "
+            "--folder."
+        )
+
+
+@contextlib.contextmanager
+def _logging_to(path: Path) -> Any:
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("kinfolk")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        handler.close()
+
+
+def leave(folder: Path) -> None:
+    """Stop the process of a site, and forget the key that it signs in with; its models and its ledger stay."""
+    if not (folder / MEMBER).exists():
+        raise InputError(f"Expected the folder of a site, got {str(folder)!r}: name the one it was joined with.")
+    stop_process(folder, LEAVING)
+    for name in (SIGN_IN, CONSENT):
+        (folder / name).unlink(missing_ok=True)
