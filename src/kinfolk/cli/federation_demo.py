@@ -30,11 +30,12 @@ REGIONS: Mapping[str, tuple[int, ...]] = {
     "west": (2, 4, 6, 8, 15, 16, 30, 32, 35, 41, 49, 53, 56),
 }
 FEATURES = {"log_college": "number", "log_homeownership": "number", "log_income": "number"}
+ROUNDS = 60
 KILLED, AFTER = "west", 5  # the site that is killed, and the round after which
 WAITING = 60.0  # seconds for a site to write its models
 
 
-def demonstrate(out: Path) -> None:
+def demonstrate(out: Path, rounds: int = ROUNDS) -> None:
     """Invite four sites, start a process for each, run, and kill one on the way."""
     check_installed()
     from kinfolk.federation.agreement import AGREEMENT, Agreement
@@ -50,7 +51,7 @@ def demonstrate(out: Path) -> None:
     tables = region_tables(counties.frame)
     agreement = Agreement(
         "counties", f"127.0.0.1:{free_port()}", tuple(tables), counties.target, FEATURES, counties.node,
-        compare=("pooled",), rounds=60, tolerance=1e-3,
+        compare=("pooled",), rounds=rounds, tolerance=1e-3,
     )  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
     _write(_edges(counties.graph), out / "edges.csv")

@@ -21,7 +21,7 @@ from kinfolk.checks import AtLeast, Between, InputError, check_parameters, listi
 from kinfolk.engine.protocol import Algorithm
 from kinfolk.federation.files import replace_file
 from kinfolk.federation.joining import Schema
-from kinfolk.federation.named import ALONE, COMPARISONS, TAILORED, compared_with, read_algorithm
+from kinfolk.federation.named import ALONE, COMPARISONS, DEFAULT, TAILORED, compared_with, read_algorithm
 from kinfolk.network import graphs
 from kinfolk.network.graph import Graph
 from kinfolk.network.problem import Problem
@@ -80,7 +80,7 @@ class Agreement:
     features: Mapping[str, Kind]
     node: str | None = None
     classes: tuple[str, ...] = ()
-    algorithm: Mapping[str, Any] = field(default_factory=dict)
+    algorithm: Mapping[str, Any] = field(default_factory=lambda: dict(DEFAULT))
     model: str = "linear"
     compare: tuple[str, ...] = (ALONE,)
     scale: bool = True

@@ -32,7 +32,7 @@ def read_algorithm(table: Mapping[str, Any], target: Target, model: Any) -> Algo
     ----------
     table : dict
         ``type`` and parameters, such as ``{"type": "GTVMin", "lam": 0.5}``; losses and couplings are tables again.
-        Nothing: ``GTVMin`` with a smooth coupling. Without a loss, squared errors or the logistic loss.
+        Without a loss, squared errors or the logistic loss.
     target : Target
         Numbers or classes.
     model : str or estimator
@@ -41,7 +41,7 @@ def read_algorithm(table: Mapping[str, Any], target: Target, model: Any) -> Algo
     >>> read_algorithm({"type": "GTVMin", "lam": 2.0, "coupling": {"type": "EuclideanNorm"}}, Target(), "linear").lam
     2.0
     """
-    given = dict(table or DEFAULT)
+    given = dict(table)
     kind = ALGORITHMS.get(str(given.get("type")))
     if kind is None:
         raise InputError(

@@ -26,6 +26,9 @@ from kinfolk.network.fingerprint import fingerprint
 from kinfolk.tables.reading import read_table
 
 SIGN_IN, MEMBER, CONSENT, LOG = "sign-in", "member.json", "consent", "log.txt"
+FEW = (
+    "Caution: {few} {nodes} at most {width} rows, as many as there are features: what is sent of them tells nearly all."
+)
 LEAVING = 60.0  # seconds for a process to say goodbye
 
 
@@ -70,8 +73,15 @@ class Participant:
         told += (
             [f"The number of values, mean and sum of squares of {scaled} columns, over all its rows."] if scaled else []
         )
+        told += self._cautions()
         own = agreement.problem(graphs.edgeless(len(self.rows.nodes), list(self.rows.nodes)))
         return {"joining": told, **{name: who_reads(each, own) for name, each in self.algorithms.items()}}
+
+    def _cautions(self) -> list[str]:
+        """What nodes with few rows give away."""
+        sizes, width = self.rows.data.sizes, len(self.invitation.agreement.columns)
+        few = int(((sizes > 0) & (sizes <= width)).sum())
+        return [FEW.format(few=f"{few:,}", nodes="node has" if few == 1 else "nodes have", width=width)] if few else []
 
     # ------------------------------------------------------------------ consent
 

@@ -109,8 +109,9 @@ def _progress(facts: FederationFacts) -> go.Figure | None:
     if pooled is not None:
         figure.add_hline(y=pooled, line={"color": QUIET, "dash": "dot"}, annotation_text="one model for all")
     return figure.update_layout(
-        template="plotly_white", height=HEIGHT, margin={"l": 60, "r": 60, "t": 20, "b": 50},
+        template="plotly_white", height=HEIGHT, margin={"l": 60, "r": 70, "t": 20, "b": 50},
         xaxis={"title": "round"}, yaxis={"title": "error", "rangemode": "tozero"},
-        yaxis2={"title": "residual", "type": "log", "overlaying": "y", "side": "right", "exponentformat": "power"},
+        yaxis2={"title": "residual", "type": "log", "overlaying": "y", "side": "right", "tickformat": ".0e",
+                "dtick": 1},
         legend={"orientation": "h", "y": 1.15},
     )  # fmt: skip

@@ -1,0 +1,298 @@
+"""The commands of a federation: what people see and type, and what they are refused."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from typer.testing import CliRunner
+
+from kinfolk import InputError, Network, fit
+from kinfolk.cli import app
+from kinfolk.federation.agreement import AGREEMENT, Agreement
+from kinfolk.federation.flower import tether
+from kinfolk.federation.invitation import Invitation, admitted_keys, read_invited
+from kinfolk.federation.joining import Units
+from kinfolk.federation.operating import invitation_for, make_federation, read_status
+from kinfolk.federation.site_models import load_models
+from kinfolk.federation.site_table import agreed_columns, site_rows
+from kinfolk.federation.taking_part import Participant
+from kinfolk.network.data import Data
+
+pytest.importorskip("flwr", reason='Flower is not installed: pip install "kinfolk[flower]"')
+SITES = ("north", "south")
+
+
+def patients(count=20, seed=0):
+    """A table like those of hospitals: numbers with gaps, a category, two classes."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(60, 10, count)
+    age[3] = np.nan
+    sex = rng.choice(["f", "m"], count)
+    return pandas.DataFrame(
+        {"age": age, "sex": sex, "note": "x", "ill": np.where(rng.random(count) < 0.5, "no", "yes")}
+    )
+
+
+@pytest.fixture
+def federation(tmp_path):
+    """A federation of two sites, each one node."""
+    columns = agreed_columns(patients(), None, "ill")
+    agreement = Agreement("heart", "127.0.0.1:9092", SITES, "ill", columns.features, classes=columns.classes)
+    make_federation(tmp_path / "heart", agreement)
+    return tmp_path / "heart"
+
+
+def run_command(*words, answer=None):
+    return CliRunner().invoke(app, list(map(str, words)), input=answer)
+
+
+def sentence(result):
+    assert result.exit_code == 1, result.output
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1
+    return lines[0]
+
+
+def joined(federation, tmp_path, *more, answer=None, site="north", table=None):
+    """What `kinfolk site join` prints before it would connect."""
+    invitation_for(federation, site, days=1).write(tmp_path / f"{site}.invite")
+    path = tmp_path / f"{site}.csv"
+    (patients() if table is None else table).to_csv(path, index=False)
+    words = ["site", "join", tmp_path / f"{site}.invite", "--data", path, "--folder", tmp_path / site, "--patience", 1]
+    return run_command(*words, *more, answer=answer)
+
+
+# ---------------------------------------------------------------------- agreements
+
+
+def test_a_new_federation_is_a_file_to_read_and_change(tmp_path):
+    patients().to_csv(tmp_path / "like.csv", index=False)
+    words = ["--like", tmp_path / "like.csv", "--sites", "north,south", "--target", "ill", "--algorithm", "FedRelax"]
+    result = run_command("federation", "new", tmp_path / "heart", *words, "--model", "forest", "--lam", 0.5)
+    assert result.exit_code == 0, result.output
+    assert "kinfolk federation invite" in result.output
+    agreement = Agreement.read(tmp_path / "heart")
+    assert agreement.features == {"age": "number", "sex": ("f", "m")}  # `note` is constant
+    assert agreement.classes == ("no", "yes")
+    assert agreement.columns == ["age", "sex=f", "sex=m"]
+    assert type(agreement.algorithms()["tailored"].model).__name__ == "RandomForestClassifier"
+    again = run_command("federation", "new", tmp_path / "heart", *words)
+    assert "Expected a new folder" in sentence(again)
+    kept = [path.read_bytes() for path in (tmp_path / "heart").rglob("*") if path.is_file()]
+    assert not any(str(value).encode() in content for content in kept for value in patients()["age"].dropna())
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"sites": ["north"]}, "two or more sites with different names"),
+        ({"sites": ["north", "a/b"]}, "without slashes"),
+        ({"sites": ["north", "North"]}, "different names"),
+        ({"address": "nowhere"}, "Expected an address such as"),
+        ({"features": {"age": "words"}}, "for a feature 'number' or a list of its categories"),
+        ({"features": {}}, "Expected features other than the target"),
+        ({"rounds": 0}, "'rounds' parameter of Agreement must be a whole number"),
+        ({"test": 1.0}, "'test' parameter"),
+        ({"compare": ["magic"]}, "Expected comparisons among alone, pooled"),
+        ({"algorithm": {"type": "os.system"}}, "Expected an algorithm, one of"),
+        ({"algorithm": {"type": "GTVMin", "coupling": {"type": "subprocess.run"}}}, "Expected a name of kinfolk"),
+        ({"algorithm": {"type": "GTVMin", "speed": 3}}, "Expected parameters of GTVMin"),
+        ({"algorithm": {"type": "GTVMin", "lam": -1}}, "'lam' parameter of GTVMin"),
+        ({"classes": ["a", "b", "c"]}, "Expected two classes for the logistic loss, got 3"),
+        ({"algorithm": {"type": "FedRelax"}, "compare": ["pooled"]}, "Expected an algorithm with a loss"),
+        ({"model": 3}, "Expected a text as 'model'"),
+        ({"extra": 1}, "got an unknown 'extra'"),
+    ],
+)
+def test_an_agreement_that_cannot_work_gets_a_sentence(federation, change, expected):
+    found = Agreement.read(federation).to_toml() | change
+    with pytest.raises(InputError, match=re.escape(expected)):
+        Agreement.of(found, "federation.toml")
+
+
+def test_an_agreement_that_is_no_toml_gets_a_sentence(federation):
+    (federation / AGREEMENT).write_text("name = ")
+    assert "Expected TOML" in sentence(run_command("federation", "status", federation))
+    assert "make one with kinfolk federation new" in sentence(run_command("federation", "run", federation.parent))
+
+
+def test_nodes_need_edges_and_may_have_none_themselves(tmp_path):
+    options = {"target": "y", "features": {"x": "number"}, "node": "shop"}
+    agreement = Agreement("shops", "127.0.0.1:9092", SITES, **options)
+    with pytest.raises(InputError, match="Expected the edges between nodes"):
+        make_federation(tmp_path / "shops", agreement)
+    assert not (tmp_path / "shops" / AGREEMENT).exists()
+    (tmp_path / "edges.csv").write_text("from,to\na,b\nc,\n")
+    make_federation(tmp_path / "shops", agreement, tmp_path / "edges.csv")
+    graph = agreement.graph(tmp_path / "shops")
+    assert (graph.names, graph.degrees.tolist()) == (["a", "b", "c"], [1, 1, 0])
+
+
+# ---------------------------------------------------------------------- invitations
+
+
+def test_an_invitation_is_a_secret_of_its_site(federation, tmp_path):
+    result = run_command("federation", "invite", federation, "north", "--out", tmp_path / "north.invite")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "north.invite").stat().st_mode & 0o077 == 0
+    assert "PRIVATE KEY" not in (federation / "invited.json").read_text()
+    first = Invitation.read(tmp_path / "north.invite")
+    second = invitation_for(federation, "north", days=1)
+    assert second.key != first.key  # the first is of no use any more
+    assert read_invited(federation)["north"].public != ""
+
+
+def test_invitations_that_do_not_fit_are_refused(federation, tmp_path):
+    assert "one of 'north', 'south'" in sentence(run_command("federation", "invite", federation, "east"))
+    assert "Expected an invitation for every site" in sentence(run_command("federation", "run", federation))
+    late = invitation_for(federation, "north", days=0)
+    invitation_for(federation, "south", days=1)
+    with pytest.raises(InputError, match="that of 'north' has expired"):
+        admitted_keys(federation, Agreement.read(federation))
+    late.write(tmp_path / "late.invite")
+    patients().to_csv(tmp_path / "rows.csv", index=False)
+    join = ["site", "join", "--data", tmp_path / "rows.csv", "--folder", tmp_path / "site"]
+    assert "has expired" in sentence(run_command(*join, tmp_path / "late.invite"))
+    assert "found no file" in sentence(run_command(*join, tmp_path / "none.invite"))
+    assert not (tmp_path / "site").exists()
+
+
+@pytest.mark.parametrize("part", ["key", "contact", "agreement", "site"])
+def test_a_damaged_invitation_gets_a_sentence(federation, tmp_path, part):
+    invitation_for(federation, "north", days=1).write(tmp_path / "good")
+    patients().to_csv(tmp_path / "rows.csv", index=False)
+    text = (tmp_path / "good").read_text()
+    damaged = re.sub(rf"^{part} = .*$|^\[{part}\]$", "", text, count=1, flags=re.M)
+    assert damaged != text
+    (tmp_path / "bad").write_text(damaged)
+    assert "Expected" in sentence(run_command("site", "join", tmp_path / "bad", "--data", tmp_path / "rows.csv"))
+
+
+def test_a_folder_belongs_to_one_site(federation, tmp_path):
+    assert "cannot be reached" in sentence(joined(federation, tmp_path, "--yes"))
+    invitation_for(federation, "south", days=1).write(tmp_path / "south.invite")
+    words = [
+        "site",
+        "join",
+        tmp_path / "south.invite",
+        "--data",
+        tmp_path / "north.csv",
+        "--folder",
+        tmp_path / "north",
+    ]
+    assert "Expected an invitation of site 'north' of federation 'heart'" in sentence(run_command(*words))
+
+
+# ---------------------------------------------------------------------- joining
+
+
+def test_a_site_sees_what_will_leave_and_is_asked_once(federation, tmp_path):
+    result = joined(federation, tmp_path, answer="n\n")
+    assert result.exit_code == 1
+    assert "Rows stay here. What will leave:" in result.output
+    assert "Neighbours read, sealed against everybody else: parameters (4 numbers)." in " ".join(result.output.split())
+    assert not (tmp_path / "north").exists()
+    result = joined(federation, tmp_path, answer="y\n")
+    assert "cannot be reached" in sentence(result)  # nobody is there
+    assert "Rows stay here" not in joined(federation, tmp_path).output  # agreed, and not asked again
+    changed = Agreement.read(federation).to_toml() | {"algorithm": {"type": "FedAvg"}}
+    Agreement.of(changed, "").write(federation)
+    assert "Rows stay here" in joined(federation, tmp_path, answer="n\n").output  # to something else
+
+
+def test_tables_that_do_not_fit_are_refused_before_anything_leaves(federation, tmp_path):
+    rows = patients()
+    for table, expected in (
+        (rows.drop(columns="age"), "the table of site 'north' lacks 'age'"),
+        (rows.assign(age="old"), "Expected numbers in column 'age'"),
+        (rows.assign(ill="perhaps"), "Expected one of 'no', 'yes' as 'ill' in every row"),
+        (rows.head(0), "Expected rows in"),
+    ):
+        assert expected in sentence(joined(federation, tmp_path, "--yes", table=table))
+    assert "Expected a way among" in sentence(joined(federation, tmp_path, "--way", "pigeon"))
+    assert not (tmp_path / "north").exists()
+
+
+def test_nodes_with_few_rows_are_warned(federation, tmp_path):
+    result = joined(federation, tmp_path, answer="n\n", table=patients(4).head(3))
+    assert "Caution: 1 node has at most 3 rows" in " ".join(result.output.split())
+
+
+def test_a_category_that_is_not_agreed_on_is_none_of_those_that_are(federation):
+    agreement = Agreement.read(federation)
+    rows = site_rows(patients().assign(sex="x"), agreement, "north")
+    assert (rows.data.X[:, 1:] == 0).all()
+
+
+def test_what_is_known_of_a_federation_that_does_not_run(federation):
+    assert read_status(federation).phase == "not started"
+    result = run_command("federation", "status", federation)
+    assert "not started" in result.output
+    assert "Nothing runs there." in run_command("federation", "stop", federation).output
+    assert "Expected the folder of a site" in sentence(run_command("site", "leave", federation))
+    assert "found none" in sentence(run_command("site", "predict", federation, federation / AGREEMENT))
+
+
+def test_who_leaves_forgets_the_key(federation, tmp_path):
+    joined(federation, tmp_path, "--yes")
+    assert (tmp_path / "north" / "sign-in").exists()
+    assert run_command("site", "leave", tmp_path / "north").exit_code == 0
+    assert not (tmp_path / "north" / "sign-in").exists()
+    assert (
+        Participant.of(
+            Invitation.read(tmp_path / "north.invite"), tmp_path / "north.csv", tmp_path / "north"
+        ).has_consent
+        is False
+    )
+
+
+# ---------------------------------------------------------------------- a real one
+
+
+def test_the_demo_runs_over_flower_and_leaves_nothing_behind(tmp_path):
+    """Four sites as processes, one killed on the way; models as of one process, a page, and no process left."""
+    words = [sys.executable, "-c", f"from pathlib import Path; from kinfolk.cli.federation_demo import demonstrate; "
+             f"demonstrate(Path({str(tmp_path / 'demo')!r}), rounds=8)"]  # fmt: skip
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
+    known = {}
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        known |= tether.descendants(process.pid)
+    assert process.wait(240) == 0, "".join(lines)
+    assert len(known) > 5
+    assert tether.alive(known) == []
+    assert "Site 'west' was killed after round" in "".join(lines)
+    assert "error than one model for all" in "".join(lines)
+    page = (tmp_path / "demo" / "coordinator" / "report.html").read_text()
+    assert "Who reads what" in page
+    assert_models_as_of_one_process(tmp_path / "demo", rounds=8)
+    left = pandas.read_csv(tmp_path / "demo" / "west" / "left.csv")
+    assert {"coordinator", "midwest", "south"} == set(left["to"])
+    assert not left.duplicated(["run", "round", "to", "what"]).any()  # what was answered again is not counted again
+
+
+def assert_models_as_of_one_process(demo: Path, rounds: int):
+    """The models at the sites are those of one process that has all rows, in the same units."""
+    agreement = Agreement.read(demo / "coordinator")
+    tables = {name: pandas.read_csv(demo / f"{name}.csv") for name in agreement.sites}
+    rows = {name: site_rows(table, agreement, name) for name, table in tables.items()}
+    scaled = agreement.schema.scaled
+    units = Units.of(agreement.columns, scaled, [each.moments(scaled) for each in rows.values()])
+    graph = agreement.graph(demo / "coordinator")
+    blocks = {
+        name: each.scaled(*units).data[k] for each in rows.values() for k, name in enumerate(each.nodes)
+    }  # fmt: skip
+    network = Network(graph, Data.from_nodes([blocks[name] for name in graph.names]))
+    here = fit(network, agreement.algorithms()["tailored"], rounds=rounds, stop=None, progress=False)
+    for name, table in tables.items():
+        models = load_models(demo / name)
+        assert models.nodes == list(rows[name].nodes)
+        expected = here.models.w[graph.numbers(models.nodes)]
+        np.testing.assert_allclose(models.models.w, expected, atol=1e-9)
+        predicted = models.predict(table.head(3))
+        assert np.isfinite(predicted[f"predicted {agreement.target}"]).all()
