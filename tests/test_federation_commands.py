@@ -114,6 +114,13 @@ def test_an_agreement_that_cannot_work_gets_a_sentence(federation, change, expec
         Agreement.of(found, "federation.toml")
 
 
+def test_an_agreement_reads_as_it_was_written(tmp_path):
+    features = {"age": "number", "sex": ('f "q"', "m\n2", "k  k", "a, b]")}
+    agreement = Agreement("odd", "127.0.0.1:9092", ("a  b", "b,]"), "y", features)
+    agreement.write(tmp_path)
+    assert Agreement.read(tmp_path) == agreement
+
+
 def test_an_agreement_that_is_no_toml_gets_a_sentence(federation):
     (federation / AGREEMENT).write_text("name = ")
     assert "Expected TOML" in sentence(run_command("federation", "status", federation))

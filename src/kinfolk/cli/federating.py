@@ -167,14 +167,14 @@ def _sites(folder: Path) -> tuple[str, ...]:
 
 def status_table(status: Any, members: dict[str, dict[str, Any]], sites: tuple[str, ...]) -> Group:
     """Who is there, and how far the run is."""
-    table = Table(title=shown(_line(status)), title_justify="left")
+    table = Table()
     for name, justify in (("site", "left"), ("state", "left"), ("nodes", "right"), ("key", "left")):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for name in sites:
         known = members.get(name, {})
         state = shown("online", style="green") if name in status.online else shown("away", style="red")
         table.add_row(shown(name), state, f"{known['nodes']:,}" if known else "", shown(known.get("key", "")))
-    return Group(table)
+    return Group(shown(_line(status)), table)
 
 
 def _errors(facts: FederationFacts) -> Table:
@@ -232,7 +232,10 @@ def join_federation(
     if kept is None:
         print_exact("It has ended before there were models.")
     else:
-        print_exact(f"{kept}: the models of {len(participant.rows.nodes):,} nodes. Predict with:")
+        count = len(participant.rows.nodes)
+        print_exact(
+            f"{kept}: {'the model of one node' if count == 1 else f'the models of {count:,} nodes'}. Predict with:"
+        )
         print_exact("  " + shlex.join(["kinfolk", "site", "predict", str(place), "TABLE"]))
 
 

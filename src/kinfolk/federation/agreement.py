@@ -7,6 +7,7 @@ site sees what is asked for before anything leaves.
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -95,7 +96,7 @@ class Agreement:
 
     def write(self, folder: Path) -> None:
         """Write the agreement into the folder of the federation."""
-        replace_file(folder / AGREEMENT, (HEAD + tomli_w.dumps(self.to_toml())).encode())
+        replace_file(folder / AGREEMENT, (HEAD + as_text(self.to_toml())).encode())
 
     @classmethod
     def read(cls, folder: Path) -> Agreement:
@@ -226,6 +227,18 @@ class Agreement:
         """Points from N(0, I), which suit columns that are scaled."""
         draws: Floats = np.random.default_rng(self.seed).standard_normal((self.public, len(self.columns)))
         return PublicPoints(draws, "drawn from N(0, I)")
+
+
+def as_text(table: Mapping[str, Any]) -> str:
+    """A table as TOML, lists in one line.
+
+    >>> print(as_text({"sites": ["north", "south"]}), end="")
+    sites = ["north", "south"]
+    """
+    text = tomli_w.dumps(table, multiline_strings=True)
+    return re.sub(
+        r"\[\n((?:    .*,\n)+)\]", lambda found: f"[{' '.join(map(str.strip, found[1].splitlines()))[:-1]}]", text
+    )
 
 
 def _written(kind: Kind) -> Any:

@@ -11,10 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from kinfolk.checks import InputError, listing
-from kinfolk.federation.agreement import Agreement
+from kinfolk.federation.agreement import Agreement, as_text
 from kinfolk.federation.files import made, replace_file
 from kinfolk.federation.flower.certificates import Contact, make_node_key
 
@@ -55,7 +53,7 @@ class Invitation:
             "format": FORMAT, "site": self.site, "expires": self.expires.isoformat(timespec="seconds"),
             "key": self.key, "contact": asdict(self.contact), "agreement": self.agreement.to_toml(),
         }  # fmt: skip
-        replace_file(path, (HEAD + tomli_w.dumps(content, multiline_strings=True)).encode(), mode=0o600)
+        replace_file(path, (HEAD + as_text(content)).encode(), mode=0o600)
 
     @classmethod
     def read(cls, path: Path) -> Invitation:

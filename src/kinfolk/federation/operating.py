@@ -33,6 +33,7 @@ from kinfolk.tables.reading import read_table
 
 STATUS = "status.json"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+GOES_ON = "The run was stopped; kinfolk federation run goes on from there."
 STOPPING = 90.0  # seconds for all processes to end
 
 
@@ -129,10 +130,10 @@ def operate(
                 number = link.start_run(end_sites=end_sites)
                 outcome = link.wait_for_run(number, math.inf, lambda: watcher.look(link))
         except InputError as error:
-            watcher.tell(replace(watcher.status, phase="failed", why=str(error)))
+            watcher.tell(replace(watcher.status, phase="failed", online=[], why=str(error)))
             raise
         except KeyboardInterrupt:
-            watcher.tell(replace(watcher.status, phase="stopped", why="It was stopped; the same command goes on."))
+            watcher.tell(replace(watcher.status, phase="stopped", online=[], why=GOES_ON))
             raise
         watcher.tell(replace(read_status(folder), phase="ended", why=outcome["stopped"]))
         return outcome
@@ -183,7 +184,7 @@ def read_status(folder: Path) -> Status:
     known = Status(**json.loads(path.read_text())) if path.exists() else Status("not started")
     known = replace(known, rows=progress_rows(folder) or known.rows)
     if known.phase in ("starting", "waiting", "running") and running_in(folder) is None:
-        return replace(known, phase="stopped", online=[], why="Its process has ended; kinfolk federation run goes on.")
+        return replace(known, phase="stopped", online=[], why=GOES_ON)
     return known
 
 
