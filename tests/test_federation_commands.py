@@ -1,6 +1,11 @@
 """The commands of a federation: what people see and type, and what they are refused."""
 
+import contextlib
+import http.client
+import json
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +21,7 @@ from kinfolk.federation.agreement import AGREEMENT, Agreement
 from kinfolk.federation.flower import tether
 from kinfolk.federation.invitation import Invitation, admitted_keys, read_invited
 from kinfolk.federation.joining import Units
-from kinfolk.federation.operating import invitation_for, make_federation, read_status
+from kinfolk.federation.operating import invitation_for, make_federation, read_status, read_traffic
 from kinfolk.federation.site_models import load_models
 from kinfolk.federation.site_table import agreed_columns, site_rows
 from kinfolk.federation.taking_part import Participant
@@ -257,6 +262,57 @@ def test_who_leaves_forgets_the_key(federation, tmp_path):
     )
 
 
+# ---------------------------------------------------------------------- watching
+
+
+@contextlib.contextmanager
+def watching(folder):
+    """The process of the live page, and its port."""
+    words = [sys.executable, "-m", "kinfolk", "federation", "watch", str(folder), "--port", "0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            first = process.stdout.readline()
+            assert "Watching" in first, first + process.stderr.read()
+            yield process, int(re.search(r":(\d+) \(", first)[1])
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def test_a_run_can_be_watched_in_a_browser(federation):
+    playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with Playwright")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no chromium")
+    flow = {"to": "south", "what": "sealed letter", "shape": [], "messages": 3, "bytes": 240}
+    (federation / "traffic.json").write_text(json.dumps({"<b>north</b>": [flow]}))
+    rows = [{"run": "tailored", "round": k, "residual": 10.0**-k, "error": None} for k in range(4)]
+    (federation / "status.json").write_text(json.dumps({"phase": "ended", "run": "tailored", "rows": rows}))
+    with watching(federation) as (process, port), playwright.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page, mistakes = browser.new_page(), []
+        page.on("pageerror", lambda each: mistakes.append(str(each)))
+        page.goto(f"http://127.0.0.1:{port}/")
+        page.locator("#traffic td", has_text="<b>north</b>").wait_for()
+        assert page.text_content("#phase") == "Ended: 0 of 2 sites online"
+        assert page.locator("#residual path").count() == 1
+        (federation / "traffic.json").write_text(json.dumps({"south": [{**flow, "bytes": 999}]}))
+        page.locator("#traffic td", has_text="999").wait_for()  # the page follows
+        browser.close()
+        assert mistakes == []
+        assert asked(port, "/facts", "127.0.0.1").startswith(b'{"name": "heart"')
+        assert asked(port, "/facts", "evil.example").startswith(b"Expected the name of this machine")
+        assert asked(port, "/../invited.json", "127.0.0.1") == b"Expected / or /facts."
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def asked(port, path, host):
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        connection.request("GET", path, headers={"Host": f"{host}:{port}"})
+        return connection.getresponse().read()
+
+
 # ---------------------------------------------------------------------- a real one
 
 
@@ -277,6 +333,8 @@ def test_the_demo_runs_over_flower_and_leaves_nothing_behind(tmp_path):
     assert "error than one model for all" in "".join(lines)
     page = (tmp_path / "demo" / "coordinator" / "report.html").read_text()
     assert "Who reads what" in page
+    traffic = read_traffic(tmp_path / "demo" / "coordinator")
+    assert {flow["what"] for flow in traffic["west"] if flow["to"] == "south"} == {"sealed letter"}
     assert_models_as_of_one_process(tmp_path / "demo", rounds=8)
     left = pandas.read_csv(tmp_path / "demo" / "west" / "left.csv")
     assert {"coordinator", "midwest", "south"} == set(left["to"])

@@ -197,6 +197,20 @@ def show_status(folder: Path) -> None:
         print_exact(status.why)
 
 
+def watch_federation(folder: Path, host: str, port: int) -> None:
+    """Serve the live page of a federation until the process is told to stop."""
+    check_installed()
+    from kinfolk.federation.watching import watch
+    from kinfolk.serving.ports import is_loopback, open_port
+
+    listening = open_port(host, port)
+    where = f"[{host}]" if ":" in host else host
+    print_exact(f"Watching {folder} at http://{where}:{listening.getsockname()[1]} (Ctrl-C stops it).")
+    if not is_loopback(host):
+        print("kinfolk: whoever can reach this address can watch: there is no password and no TLS.", file=sys.stderr)
+    watch(folder, listening, host)
+
+
 def stop_federation(folder: Path) -> None:
     """Stop a run."""
     check_installed()

@@ -81,6 +81,21 @@ def status(folder: Folder) -> None:
 
 @federation.command()
 @one_sentence
+def watch(
+    folder: Folder,
+    host: Annotated[str, typer.Option(help="Address to listen on; the default can be reached from here alone.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes one that is free.")] = 9093,
+) -> None:
+    """Show a run in the browser while it goes on, until Ctrl-C."""
+    from kinfolk.cli.federating import watch_federation
+
+    watch_federation(folder, host, port)
+
+
+@federation.command()
+@one_sentence
 def stop(folder: Folder) -> None:
     """Stop a run; kinfolk federation run goes on from there."""
     from kinfolk.cli.federating import stop_federation

@@ -173,7 +173,8 @@ def serve_run(folder: Path, host: str, port: int, limit: float, trusted: str | N
     """Answer requests over HTTP until the process is told to stop."""
     for package in ("fastapi", "uvicorn"):
         installed(package, "kinfolk serve", "serve")
-    from kinfolk.serving.server import is_loopback, open_port, serve
+    from kinfolk.serving.ports import is_loopback, open_port
+    from kinfolk.serving.server import serve
     from kinfolk.serving.service import MEGABYTE
 
     run = load(folder, trusted=comma_list(trusted or ""))

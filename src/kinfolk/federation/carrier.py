@@ -14,6 +14,7 @@ from kinfolk.engine.protocol import Messages, Missing, Request, Scope, SiteId, S
 from kinfolk.engine.wire import Blob, Expected, Key, Slot, WireError, read, written
 from kinfolk.federation.files import Journal
 from kinfolk.federation.messages import REFUSAL, Terms, read_refusal
+from kinfolk.federation.traffic import Traffic
 from kinfolk.network.fingerprint import fingerprint
 
 MOST_SITES = 2**12
@@ -87,12 +88,14 @@ class FederationCarrier:
         record: Record,
         patience: float,
         join: Callable[[], None],
+        traffic: Traffic | None = None,
     ) -> None:
         self._join: Callable[[], None] | None = join if record.known else None  # before the first request that is new
         self.post, self.names, self.terms, self.record, self.patience = post, names, terms, record, patience
         self.sites: list[Scope] = [each.scope for each in terms]
         self.number = 0
         self.bytes_carried = 0
+        self.traffic = Traffic() if traffic is None else traffic
         self._home = np.empty(terms[0].node_count, dtype=np.int64)
         for site, scope in enumerate(self.sites):
             self._home[scope.nodes] = site
@@ -115,6 +118,7 @@ class FederationCarrier:
             about, answer = self._read(site, key, blobs[site], requests)
             if about == site and isinstance(answer, Messages):
                 self._note(site, request)
+                self.traffic.add(self.names[site], answer, self.names)
             if about not in answers or isinstance(answer, Missing):
                 answers[about] = answer
         return answers

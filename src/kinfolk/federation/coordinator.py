@@ -24,6 +24,7 @@ from kinfolk.federation.files import Journal, locked
 from kinfolk.federation.gathering import Members
 from kinfolk.federation.joining import MOST_TEXT, Introduction, Join, Schema, introduction_expected, terms_of
 from kinfolk.federation.service import read_joined, without
+from kinfolk.federation.traffic import Traffic
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.network.graph import Graph
 from kinfolk.network.problem import Problem
@@ -71,6 +72,7 @@ class Federation:
         self.graph, self.sites, self.post, self.schema, self.public = graph, list(sites), post, schema, public
         self.folder, self.patience, self.name = folder, patience, name
         self.members: Members | None = None
+        self.traffic = Traffic()  # of all runs
         self._runs = 0
         self._lock = None if folder is None else locked(folder)
         self._journals: list[Journal] = []
@@ -112,7 +114,7 @@ class Federation:
         if not record.known:
             joined()  # a run that goes on joins when there is something to ask: the sites may be in a later one
         terms = [terms_of(join.scene, join.homes, self.graph.node_count, sends, replies) for join in joins]
-        return FederationCarrier(self.post, self.sites, terms, record, self.patience, joined)
+        return FederationCarrier(self.post, self.sites, terms, record, self.patience, joined, self.traffic)
 
     def _journal(self) -> Journal | None:
         """Of this run; those that were begun before a crash are found again in their order."""

@@ -17,7 +17,7 @@ from kinfolk.checks import InputError
 from kinfolk.federation.agreement import AGREEMENT, EDGES, Agreement
 from kinfolk.federation.files import locked, made, replace_file
 from kinfolk.federation.flower.certificates import AUTHORITY, Contact, CoordinatorKey, make_certificates
-from kinfolk.federation.flower.coordinator import KEY, MEMBERS, OUTCOME, PROGRESS
+from kinfolk.federation.flower.coordinator import KEY, MEMBERS, OUTCOME, PROGRESS, TRAFFIC
 from kinfolk.federation.flower.plan import Plan
 from kinfolk.federation.flower.processes import (
     check_flower,
@@ -121,7 +121,7 @@ def operate(
             agreement.name, graph, keys, agreement.schema, main, agreement.public_points(), options,
             agreement.patience, algorithms, own,
         ).write(folder)  # fmt: skip
-        for name in (PROGRESS, OUTCOME):
+        for name in (PROGRESS, OUTCOME, TRAFFIC):
             (folder / name).unlink(missing_ok=True)
         watcher = _Watcher(folder, look, stop)
         try:
@@ -199,15 +199,22 @@ def stop_operation(folder: Path) -> bool:
 
 def read_members(folder: Path) -> dict[str, dict[str, Any]]:
     """What the coordinator knows of every site; nothing before they have joined."""
-    path = folder / MEMBERS
-    known: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+    return _read(folder / MEMBERS)
+
+
+def read_traffic(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """What every site has sent so far, as far as the coordinator can see it."""
+    return _read(folder / TRAFFIC)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return known
 
 
 def read_outcome(folder: Path) -> dict[str, Any]:
     """How the last run has ended; refused if it has not."""
-    path = folder / OUTCOME
-    outcome: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    outcome = _read(folder / OUTCOME)
     if "stopped" not in outcome:
         raise InputError(f"Expected a run that has ended in {str(folder)!r}, found none: kinfolk federation run.")
     return outcome

@@ -24,7 +24,7 @@ from kinfolk.federation.flower.post import FlowerPost
 from kinfolk.federation.named import ALONE, TAILORED
 
 KEY, PROGRESS, HISTORY, OUTCOME = "coordinator.key", "progress.jsonl", "history.csv", "outcome.json"
-JOURNALS, MEMBERS, MAIN = "journals", "members.json", TAILORED
+JOURNALS, MEMBERS, TRAFFIC, MAIN = "journals", "members.json", "traffic.json", TAILORED
 BESIDE_ROUNDS = 50  # of what it is compared with
 
 
@@ -75,7 +75,7 @@ def _runs(plan: Plan, post: FlowerPost, folder: Path) -> dict[str, Run]:
         (folder / PROGRESS).write_text("")
         for name, algorithm in {**plan.beside, MAIN: plan.algorithm}.items():
             assert isinstance(algorithm, Algorithm)
-            callbacks = [_progress(folder / PROGRESS, name)]
+            callbacks = [_progress(folder / PROGRESS, name), _traffic(folder / TRAFFIC, federation)]
             options = plan.fit_options if name == MAIN else {"rounds": 0 if name == ALONE else BESIDE_ROUNDS}
             runs[name] = fit(problem, algorithm, engine=federation, callbacks=callbacks, progress=False, **options)
         runs[MAIN].history.to_csv(folder / HISTORY)
@@ -101,6 +101,11 @@ def _progress(path: Path, name: str) -> Callable[[Any, Any], None]:
             file.write(json.dumps({"run": name, "time": time.time(), **_numbers(row)}) + "\n")
 
     return add
+
+
+def _traffic(path: Path, federation: Federation) -> Callable[[Any, Any], None]:
+    """A callback that keeps what every site has sent so far."""
+    return lambda row, snapshot: replace_file(path, json.dumps(federation.traffic.as_rows()).encode())
 
 
 def _numbers(row: Any) -> dict[str, float | None]:
