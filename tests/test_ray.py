@@ -204,11 +204,13 @@ def test_bad_input_gets_a_sentence(monkeypatch):
 
 
 SCRIPT = """
-import os, sys, time
+import os, signal, sys, time
 from kinfolk import GTVMin, fit
 from kinfolk.engine.ray import Ray
 from kinfolk.engine.ray_actors import POOLS
 from kinfolk.testing import difficult_network
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
 
 def stay(row, snapshot):
     if row["round"] == 2:

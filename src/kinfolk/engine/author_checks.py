@@ -8,7 +8,19 @@ from typing import Any
 import numpy as np
 
 from kinfolk.checks import InputError, listing
-from kinfolk.engine.protocol import Algorithm, Arrays, Coordinated, Outbox, Replies, Reply, Sends, Sent, axes_of
+from kinfolk.engine.protocol import (
+    Algorithm,
+    Arrays,
+    Coordinated,
+    Messages,
+    Outbox,
+    Replies,
+    Reply,
+    Sends,
+    Sent,
+    SiteId,
+    axes_of,
+)
 from kinfolk.network.site import Site
 
 
@@ -53,12 +65,13 @@ def check_outbox(algorithm: Algorithm[Any], site: Site, outbox: Outbox, before: 
         )
 
 
-def check_read(algorithm: Algorithm[Any], sent: Arrays, round_: int) -> None:
+def check_read(algorithm: Algorithm[Any], answers: Mapping[SiteId, Messages], round_: int) -> None:
     """Nothing is sent to a coordinator in a round in which it does not read."""
-    if round_ and isinstance(algorithm, Coordinated) and not algorithm.reads(round_):
+    sent = {name for answer in answers.values() for name in answer.coordinator}
+    if sent and isinstance(algorithm, Coordinated) and not algorithm.reads(round_):
         raise InputError(
             f"Expected {type(algorithm).__name__} to send nothing to the coordinator in round {round_}, where its "
-            f"reads() is False, got {listing(sent)}."
+            f"reads() is False, got {listing(sorted(sent))}."
         )
 
 

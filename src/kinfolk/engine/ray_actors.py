@@ -89,8 +89,8 @@ def _started(address: str | None) -> tuple[Any, str | None]:
             ray.init(address=address, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise InputError(
-                f"Expected a Ray cluster at {address!r}, it cannot be reached: start one with ray start --head, or "
-                "leave address out."
+                f"Expected a Ray cluster at {address!r}, it cannot be reached: start one with ray start --head (if it "
+                "asks for a token, set RAY_AUTH_MODE=token here and there), or leave address out."
             ) from error
         return ray, None
     folder = tempfile.mkdtemp(prefix="kinfolk-ray-")

@@ -182,6 +182,7 @@ class Session:
             if missing:
                 return missing
             messages = {site: answer for site, answer in answers.items() if isinstance(answer, Messages)}
+            check_read(self.algorithm, messages, turn.round)
             self._deliver(messages)
             self._coordinate(messages, here)
         return {}
@@ -303,7 +304,6 @@ class Session:
             name: np.concatenate([answer.coordinator[name] for answer in messages])[order]
             for name in messages[0].coordinator
         }
-        check_read(self.algorithm, sent, turn.round)
         self.memory, reply = self.algorithm.combine(self.memory, sent, replace(turn, active=senders[order]))
         if self._replies is not None:
             check_reply(self.algorithm, reply, self._replies)
