@@ -36,7 +36,7 @@ class _Log:
         self.calls: list[_Call] = []
         self.settled = 0  # so many calls count; the others can still be undone
         self.size = self.saved_size = 0
-        self.last = 0  # bytes of the last call
+        self.last = LOGGED_BYTES  # bytes of the last call; as much as may be, before there is one
 
     def add(self, call: _Call, size: int, final: bool) -> None:
         """A call that was answered; ``final``: it cannot be undone."""
