@@ -201,7 +201,8 @@ class RayCarrier:
 
     def _tickets(self, site: SiteId, others: Iterable[SiteId], refs: list[Any]) -> Mapping[SiteId, Arrays]:
         """Stand for what a site sends to others, whose arrays go from actor to actor."""
-        return cast(Any, {other: Ticket(refs[1 + self.hosts[other]], site, other) for other in others})
+        tickets = {other: Ticket(refs[1 + self.hosts[other]], site, other) for other in others}
+        return cast(Mapping[SiteId, Arrays], tickets)
 
     def settle(self, *, keep: bool) -> bool:
         """That a round counts goes with the next request; that it does not, at once."""
