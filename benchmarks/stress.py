@@ -52,14 +52,14 @@ from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.service import SiteService
 from kinfolk.network.site import Site, sites_of
 
-BEGAN = time.monotonic()
+BEGAN = float(os.environ.setdefault("STRESS_BEGAN", str(time.time())))  # processes of their own have the same
 SITES, LIAR, ROUNDS, PATIENCE = 8, 7, 9, 900.0
 LIE, LAM = 1e6, 0.1
 
 
 def tell(what: str) -> None:
     """One line of the account."""
-    print(f"{time.monotonic() - BEGAN:7.1f} s  {what}", flush=True)
+    print(f"{time.time() - BEGAN:7.1f} s  {what}", flush=True)
 
 
 class Wrong(Exception):  # noqa: N818
@@ -127,7 +127,7 @@ class Dying(GTVMin):
     def step(self, site: Site, state: Any, inbox: Inbox, turn: Turn) -> tuple[Any, Outbox]:
         """Die, or step."""
         mark = Path(self.marks) / str(turn.round)
-        if self.marks and turn.round in (13, 27, 38, 44) and turn.round % 4 == int(site.nodes[0]) % 4:
+        if self.marks and turn.round in (13, 27, 38, 44) and turn.round % 4 == int(site.nodes.min()) // 10 % 4:
             with contextlib.suppress(FileExistsError):
                 mark.touch(exist_ok=False)
                 os.kill(os.getpid(), signal.SIGKILL)

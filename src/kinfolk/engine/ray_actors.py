@@ -77,6 +77,7 @@ def _close_all() -> None:
 def _started(address: str | None) -> tuple[Any, str | None]:
     """Ray, and the folder of its files if it was started here."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of rounds that are made again: nobody reads those
     try:
         import ray
     except ImportError as error:
