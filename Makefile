@@ -2,6 +2,7 @@
 # make lint   the quick loop: ruff and mypy
 # make test   make lint, then the whole test suite; it ends with what was skipped, and why
 # make bench  speed, against rivals
+# make stress sites killed, stopped and lying, on Ray and over Flower, twice in a row; minutes
 # make fuzz   100,000 broken messages to a site and a coordinator
 # make docs   the site, in site/
 # make clean  remove what the others made
@@ -10,7 +11,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo lint test bench fuzz docs browser clean
+.PHONY: demo lint test bench stress fuzz docs browser clean
 
 demo: .venv/.demo
 	$(BIN)/kinfolk demo
@@ -35,6 +36,9 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/fedcg.py
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/flower.py
+
+stress: .venv/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stress.py
 
 fuzz: .venv/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py 100000

@@ -1,6 +1,6 @@
 """What does a round cost on each engine? The same partition into two sites, one engine after the other in turn.
 
-    python benchmarks/engines.py
+    python benchmarks/engines.py [WORD]      # only cases with this word
 
 GTVMin on rings of 150 and 3,107 nodes, and FedRelax with forests on 24 nodes, where local work takes long. In this
 process, on two actors of Ray, and in a federation of two processes over sockets, whose sites keep every request on the
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -94,11 +95,13 @@ def federation(network: Network, algorithm: Any) -> Iterator[Federation]:
             process.join()
 
 
-def main() -> None:
+def main(word: str = "") -> None:
     """Measure, and print a table."""
     columns = ("in process", "Ray", "federation")
     table = Table("ms per round", *columns, "Ray / in process", "federation / in process")
     for title, (network, algorithm, rounds) in CASES.items():
+        if word not in title:
+            continue
         with federation(network, algorithm) as far:
             engines: list[tuple[Problem, Any]] = [(network, InProcess(2)), (network, Ray(2)), (far.gather(), far)]
             times: list[list[float]] = [[] for _ in engines]
@@ -115,4 +118,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -72,6 +72,20 @@ class Stumbling(GTVMin):
         return answer
 
 
+class Unread(FedAvg):
+    """Its coordinator says that it does not read, and nodes send all the same."""
+
+    def reads(self, round_):
+        return round_ != 3
+
+
+def test_what_is_sent_to_a_coordinator_that_does_not_read_gets_a_sentence():
+    with pytest.raises(
+        InputError, match=r"Expected Unread to send nothing to the coordinator in round 3, .* got 'share'"
+    ):
+        fit(difficult_network(), Unread(), rounds=5, stop=None, progress=False)
+
+
 @pytest.mark.parametrize("participation", [1.0, 0.7])
 def test_a_failed_round_leaves_nobody_moved(participation):
     network = difficult_network()

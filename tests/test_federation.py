@@ -687,12 +687,14 @@ def test_refusals_are_read_whatever_their_length():
 
 
 SCRIPT = """
-import sys, threading, time
+import signal, sys, threading, time
 from pathlib import Path
 from federated import *
 from kinfolk import GTVMin, fit
 from kinfolk.federation.sockets import SocketPost, serve
 from kinfolk.testing import difficult_network
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
 
 def stay(row, snapshot):
     if row["round"] == 2:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from kinfolk.algorithms.bigfl import BiGFL, FullMatrix, GraphEmbedding
 from kinfolk.engine import ray_carrier
 from kinfolk.engine.ray import Ray
 from kinfolk.engine.ray_actors import POOLS
+from kinfolk.engine.ray_carrier import RayCarrier
 from kinfolk.testing import check_algorithm, difficult_network
 from shipped import SHIPPED, options
 from test_checkpoint import assert_identical
@@ -107,6 +109,71 @@ def test_an_error_of_the_algorithm_arrives_as_it_is():
         fit(difficult_network(), Failing(), rounds=5, stop=None, engine=Ray(2), progress=False)
 
 
+# ---------------------------------------------------------------------- rounds that nobody waits for
+
+UNSEEN = {"stop": None, "measure_every": None, "progress": False}
+
+
+def waited(monkeypatch):
+    """The works that somebody waited for, as they come."""
+    works, exchange = [], RayCarrier.exchange
+
+    def noting(self, requests):
+        works.extend(sorted({request.work for request in requests.values()}))
+        return exchange(self, requests)
+
+    monkeypatch.setattr(RayCarrier, "exchange", noting)
+    return works
+
+
+@pytest.mark.parametrize("name", ["GTVMin", "FedRelax trees", "DFL tracking", "FedAvg"])
+def test_rounds_that_nobody_looks_at_are_not_waited_for(name, monkeypatch):
+    """At the same bits; but a coordinator is waited for where it reads. States are saved on the way."""
+    monkeypatch.setattr(ray_carrier, "LOGGED", 7)
+    works, (make_network, make_algorithm) = waited(monkeypatch), SHIPPED[name]
+    network, settings = make_network(), {**UNSEEN, "rounds": 20, "participation": 0.7}
+    here = fit(network, make_algorithm(), engine=InProcess(3, 0.2), **settings)
+    there = fit(network, make_algorithm(), engine=Ray(2, 3, 0.2), **settings)
+    assert_identical(here, there)
+    looked_at = {"GTVMin": [10, 20], "FedAvg": range(1, 21)}.get(name, [20])
+    assert works.count("step") == len(looked_at)
+
+
+@dataclass(frozen=True)
+class Dying(GTVMin):
+    """The process of the second site dies in round 5, once."""
+
+    mark: str = ""
+
+    def step(self, site, state, inbox, turn):
+        if site.nodes[0] > 0 and turn.round == 5 and not os.path.exists(self.mark):
+            Path(self.mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(site, state, inbox, turn)
+
+
+def test_an_actor_that_dies_while_nobody_looks_is_made_again(tmp_path, monkeypatch):
+    """From a saved state, and what it was asked since."""
+    monkeypatch.setattr(ray_carrier, "LOGGED", 3)
+    network, dying = difficult_network(), Dying(mark=str(tmp_path / "died"))
+    there = fit(network, dying, rounds=12, engine=Ray(2), **UNSEEN)
+    here = fit(network, dying, rounds=12, engine=InProcess(2), **UNSEEN)  # it has died
+    assert (tmp_path / "died").exists()
+    assert_identical(here, there)
+
+
+def test_what_goes_wrong_while_nobody_looks_is_told_as_if_somebody_did(monkeypatch):
+    monkeypatch.setattr(ray_carrier, "ATTEMPTS", 2)
+    network = difficult_network()
+    run = fit(network, Fatal(), rounds=9, engine=Ray(2), **UNSEEN)
+    assert "stopped before round 2: the process of actor 1 died 2 times in a row" in run.stopped
+    expected = fit(network, GTVMin(), rounds=1, engine=InProcess(2), **UNSEEN)
+    np.testing.assert_array_equal(run.models.w, expected.models.w)
+    assert run.rounds == 1
+    with pytest.raises(InputError, match=r"^Expected a pleasant surprise, got a mistake.$"):
+        fit(network, Failing(), rounds=9, engine=Ray(2), **UNSEEN)
+
+
 def test_the_sites_of_a_network_are_sent_once(monkeypatch):
     network, sent = difficult_network(), []
     bare = ray_carrier._bare
@@ -137,11 +204,13 @@ def test_bad_input_gets_a_sentence(monkeypatch):
 
 
 SCRIPT = """
-import os, sys, time
+import os, signal, sys, time
 from kinfolk import GTVMin, fit
 from kinfolk.engine.ray import Ray
 from kinfolk.engine.ray_actors import POOLS
 from kinfolk.testing import difficult_network
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
 
 def stay(row, snapshot):
     if row["round"] == 2:

@@ -8,7 +8,19 @@ from typing import Any
 import numpy as np
 
 from kinfolk.checks import InputError, listing
-from kinfolk.engine.protocol import Algorithm, Arrays, Outbox, Replies, Reply, Sends, Sent, axes_of
+from kinfolk.engine.protocol import (
+    Algorithm,
+    Arrays,
+    Coordinated,
+    Messages,
+    Outbox,
+    Replies,
+    Reply,
+    Sends,
+    Sent,
+    SiteId,
+    axes_of,
+)
 from kinfolk.network.site import Site
 
 
@@ -50,6 +62,16 @@ def check_outbox(algorithm: Algorithm[Any], site: Site, outbox: Outbox, before: 
         raise InputError(
             f"Expected {name} to send {listing(before)} to the neighbours in every round, as in round 0, got "
             f"{listing(outbox.neighbours)}."
+        )
+
+
+def check_read(algorithm: Algorithm[Any], answers: Mapping[SiteId, Messages], round_: int) -> None:
+    """Nothing is sent to a coordinator in a round in which it does not read."""
+    sent = {name for answer in answers.values() for name in answer.coordinator}
+    if sent and isinstance(algorithm, Coordinated) and not algorithm.reads(round_):
+        raise InputError(
+            f"Expected {type(algorithm).__name__} to send nothing to the coordinator in round {round_}, where its "
+            f"reads() is False, got {listing(sorted(sent))}."
         )
 
 

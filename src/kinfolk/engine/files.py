@@ -12,16 +12,43 @@ from kinfolk.checks import InputError
 DRAFT = ".part"  # ends the name of a file until it is whole
 
 
-def write_whole(file: Path, content: bytes) -> None:
-    """Write a file beside its place, under a name of its own, then move it there."""
+def write_whole(file: Path, content: bytes, *, forced: bool = False, mode: int = 0o666) -> None:
+    """Write a file beside its place, under a name of its own, then move it there.
+
+    Parameters
+    ----------
+    file : Path
+        Where to write; its folder is made if need be.
+    content : bytes
+        What to write.
+    forced : bool
+        Whether it must be on the disk before this returns, for those who have promised others that it is.
+    mode : int
+        Who may read and write it, before the umask.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(file.name + DRAFT)
     try:
-        draft.write_bytes(content)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as opened:
+            opened.write(content)
+            if forced:
+                opened.flush()
+                os.fsync(opened.fileno())
         draft.replace(file)
+        if forced:
+            _force_folder(file.parent)
     except OSError:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _force_folder(folder: Path) -> None:
+    """That a file has a new name is on the disk, too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_output(file: Path, content: bytes, is_like_it: Callable[[Path], bool]) -> None:

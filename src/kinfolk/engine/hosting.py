@@ -15,7 +15,9 @@ import numpy as np
 from kinfolk.engine.protocol import Algorithm, Arrays, Messages, Missing, Request, Sends, SiteId, SiteSnapshot
 from kinfolk.engine.worker import SiteWorker
 from kinfolk.network.site import Site
+from kinfolk.typing import Ints
 
+NOBODY = np.empty(0, dtype=np.int64)
 Bundle = dict[tuple[SiteId, SiteId], Arrays]  # (from, to) -> what was sent
 
 
@@ -41,6 +43,7 @@ class Program(NamedTuple):
     homes: Mapping[SiteId, Any]  # for every own site, the sites of its neighbours elsewhere
     sends: Sends | None
     hosts: Sequence[int]  # the host of every site
+    node_count: int  # of the network
     undoable: bool
 
 
@@ -82,11 +85,11 @@ class Host:
         self, run: str, requests: Mapping[SiteId, Request], bundles: Sequence[Bundle]
     ) -> tuple[Answered, list[Bundle]]:
         """Answer for every site; a ticket in a request counts the ``bundles``. The bundles for every host."""
-        hosts = self.programs[run].hosts
+        hosts, everybody = self.programs[run].hosts, np.arange(self.programs[run].node_count)
         out: list[Bundle] = [{} for _ in range(1 + max(hosts))]
         answers: dict[SiteId, Messages | Missing] = {}
         for number, request in requests.items():
-            answer = self.workers[run][number].answer(_opened(request, bundles))
+            answer = self.workers[run][number].answer(_opened(request, bundles, everybody))
             if isinstance(answer, Messages):
                 for other, arrays in answer.neighbours.items():
                     out[hosts[other]][number, other] = arrays
@@ -109,11 +112,17 @@ class Host:
             self.workers[run][number].load(snapshot)
 
 
-def _opened(request: Request, bundles: Sequence[Bundle]) -> Request:
+def without_everybody(request: Request) -> Request:
+    """A request that does not number all nodes, where they all take part."""
+    return request if request.carries is not None else replace(request, turn=replace(request.turn, active=NOBODY))
+
+
+def _opened(request: Request, bundles: Sequence[Bundle], everybody: Ints) -> Request:
     """A request with the arrays that its tickets stand for, and with a reply that may be written to."""
+    turn = request.turn if request.carries is not None else replace(request.turn, active=everybody)
     tickets = cast(Mapping[SiteId, Ticket], request.inbox)
     inbox = {other: bundles[ticket.bundle][ticket.sender, ticket.receiver] for other, ticket in tickets.items()}
-    return replace(request, inbox=inbox, to_all=_own(request.to_all), to_each=_own(request.to_each))
+    return replace(request, turn=turn, inbox=inbox, to_all=_own(request.to_all), to_each=_own(request.to_each))
 
 
 def _own(arrays: Arrays) -> Arrays:

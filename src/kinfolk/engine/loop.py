@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -95,6 +95,10 @@ class Loop:
             here.count += 1
             stopped = self._record(row, bar, first)
             return None if stopped is None else f"{stopped}, polished from {before:.1e}"
+        made = self.session.ahead(self._unseen(turn))
+        if made:
+            here.count += made
+            return None
         try:
             self.session.step(turn)
         except LearningError as error:
@@ -114,6 +118,16 @@ class Loop:
         if self.checkpoints is not None and stopped is None and here.count % self.checkpoints.every == 0:
             stopped = self._save(None)
         return stopped
+
+    def _unseen(self, turn: Turn) -> Iterator[Turn]:
+        """This round and the next ones, up to the one after which somebody looks."""
+        while not self._looked_at(turn.round):
+            yield turn
+            turn = Turn(turn.round + 1, self._active(turn.round + 1), self.settings.seed)
+
+    def _looked_at(self, count: int) -> bool:
+        saved = self.checkpoints is not None and count % self.checkpoints.every == 0
+        return saved or count == self.settings.last or self._on_schedule(count)
 
     def _on_schedule(self, count: int) -> bool:
         every = self.settings.measure_every
@@ -260,10 +274,14 @@ class Loop:
                 raise InputError(f"Expected the names of those who take part in round {round_}, got {names!r}.")
             return np.unique(graph.numbers(names))
         if given == 1.0:
-            return np.arange(graph.node_count)
+            return self._everybody
         size = max(1, round(given * len(self.candidates)))
         rng = np.random.default_rng([PRESENCE, self.settings.seed, round_])
         return np.sort(rng.choice(self.candidates, size, replace=False))
+
+    @cached_property
+    def _everybody(self) -> Ints:
+        return np.arange(self.session.problem.graph.node_count)
 
     def _run(self, stopped: str) -> Run:
         here, session = self.position, self.session

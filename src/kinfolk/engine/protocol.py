@@ -17,7 +17,18 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    get_type_hints,
+    runtime_checkable,
+)
 
 import numpy as np
 
@@ -301,6 +312,13 @@ class Coordinated(Algorithm[S], Generic[S, M]):
     def combine(self, memory: M, outbox: Arrays, turn: Turn) -> tuple[M, Reply]:
         """Read what this round's senders (``turn.active``, one row each) sent, and answer."""
 
+    def reads(self, round_: int) -> bool:
+        """Whether nodes may send to the coordinator in a round after the first; by default in every one.
+
+        Where it does not read, engines need not wait for it.
+        """
+        return True
+
     def replies(self, problem: Problem) -> Replies | None:
         """All that the coordinator may answer, to which every reply is held; None: unknown.
 
@@ -371,6 +389,7 @@ class Missing(NamedTuple):
     """No answer."""
 
     why: str
+    letters: bool = False  # whether the site is there, but what it sent to others last cannot be used
 
 
 class SiteSnapshot(NamedTuple):
@@ -417,6 +436,24 @@ class Carrier(Protocol):
 
     def load(self, snapshots: Sequence[SiteSnapshot]) -> None:
         """Go on from these states; only where ``sees_all``."""
+
+
+@runtime_checkable
+class Chaining(Carrier, Protocol):
+    """A carrier whose sites can go on from round to round while nobody waits for their answers."""
+
+    @property
+    def ahead(self) -> int:
+        """How many rounds may be asked for before somebody waits."""
+
+    def send(self, requests: Mapping[SiteId, Request]) -> Mapping[SiteId, Mapping[SiteId, Arrays]]:
+        """Ask for an exchange, and do not wait; what stands for what every site will send to the others."""
+
+    def wait(self) -> Sequence[Sequence[int | None]]:
+        """Wait for all that was sent. For every round that was made, ``row_bytes`` of its exchanges.
+
+        If that is fewer than were sent, something failed; the sites are as the last round that was made left them.
+        """
 
 
 class Engine(Protocol):

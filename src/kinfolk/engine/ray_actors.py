@@ -77,6 +77,7 @@ def _close_all() -> None:
 def _started(address: str | None) -> tuple[Any, str | None]:
     """Ray, and the folder of its files if it was started here."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of rounds that are made again: nobody reads those
     try:
         import ray
     except ImportError as error:
@@ -89,8 +90,8 @@ def _started(address: str | None) -> tuple[Any, str | None]:
             ray.init(address=address, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise InputError(
-                f"Expected a Ray cluster at {address!r}, it cannot be reached: start one with ray start --head, or "
-                "leave address out."
+                f"Expected a Ray cluster at {address!r}, it cannot be reached: start one with ray start --head (if it "
+                "asks for a token, set RAY_AUTH_MODE=token here and there), or leave address out."
             ) from error
         return ray, None
     folder = tempfile.mkdtemp(prefix="kinfolk-ray-")

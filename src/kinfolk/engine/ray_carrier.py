@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from kinfolk.checks import LearningError
-from kinfolk.engine.hosting import Answered, Bundle, Program, Ticket
-from kinfolk.engine.protocol import Algorithm, Messages, Missing, Request, Scope, SiteId, SiteSnapshot
+from kinfolk.engine.hosting import Answered, Bundle, Program, Ticket, without_everybody
+from kinfolk.engine.protocol import Algorithm, Arrays, Messages, Missing, Request, Scope, SiteId, SiteSnapshot
 from kinfolk.engine.ray_actors import Pool, Surroundings, packed, unpacked
 from kinfolk.network.network import Network
 from kinfolk.network.site import Site, site_at
@@ -36,11 +36,13 @@ class _Log:
         self.calls: list[_Call] = []
         self.settled = 0  # so many calls count; the others can still be undone
         self.size = self.saved_size = 0
+        self.last = LOGGED_BYTES  # bytes of the last call; as much as may be, before there is one
 
     def add(self, call: _Call, size: int, final: bool) -> None:
         """A call that was answered; ``final``: it cannot be undone."""
         self.calls.append(call)
         self.size += size
+        self.last = size
         if final:
             self.settle(True)
 
@@ -74,6 +76,9 @@ class _Call(NamedTuple):
         return {request.work for request in self.requests.values()}
 
 
+_Asked = dict[int, tuple[_Call, list[Any]]]  # of every actor that is asked: what, and references to its answer
+
+
 class RayCarrier:
     """A carrier whose sites are at the actors of a pool."""
 
@@ -89,6 +94,8 @@ class RayCarrier:
         self.logs = [_Log() for _ in range(actors)]
         self._asked = [False] * actors  # since the last round
         self._settled = [False] * actors  # whether a round counts that the actor does not know of yet
+        self._sent: list[_Asked] = []  # exchanges of a round that nobody has waited for
+        self._rounds: list[list[_Asked]] = []  # rounds that nobody has waited for
         self._key = f"{_key_of(network)} in {count} on {actors}"
         self.sites, self._homes = _scopes_and_homes(network, count)
         for k in range(actors):
@@ -106,8 +113,8 @@ class RayCarrier:
                 content = site_at(self.network, len(self.sites), site)
                 get(actor.hold.remote(self._key, site, packed(_bare(content))))
         homes = {site: self._homes[site] for site in own}
-        several = len(self.sites) > 1
-        program = Program(self.algorithm, homes, self.algorithm.sends(self.network), self.hosts, several)
+        several, nodes = len(self.sites) > 1, self.network.graph.node_count
+        program = Program(self.algorithm, homes, self.algorithm.sends(self.network), self.hosts, nodes, several)
         get(actor.begin.remote(self.run, Surroundings.here(), packed(program)))
 
     def _repeat(self, k: int) -> None:
@@ -143,18 +150,21 @@ class RayCarrier:
 
     def exchange(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, Messages | Missing]:
         """Ask all actors at once."""
+        answers: dict[SiteId, Messages | Missing] = {}
+        for k, (call, refs) in self._ask(requests).items():
+            answers |= self._answers(k, call, refs)
+        return {site: answers[site] for site in requests}
+
+    def _ask(self, requests: Mapping[SiteId, Request]) -> _Asked:
         calls = {k: self._call_of(k, requests) for k in sorted({self.hosts[site] for site in requests})}
-        asked = {k: self._call(k, call) for k, call in calls.items()}
+        asked = {k: (call, self._call(k, call)) for k, call in calls.items()}
         for k in calls:
             self._asked[k], self._settled[k] = True, False
-        answers: dict[SiteId, Messages | Missing] = {}
-        for k, call in calls.items():
-            answers |= self._answers(k, call, asked[k])
-        return {site: answers[site] for site in requests}
+        return asked
 
     def _call_of(self, k: int, requests: Mapping[SiteId, Request]) -> _Call:
         """What an actor is asked; its tickets count the bundles that go along."""
-        own = {site: request for site, request in requests.items() if self.hosts[site] == k}
+        own = {site: without_everybody(request) for site, request in requests.items() if self.hosts[site] == k}
         loose = _loose(own)
         spare = self.pool.ray.put(loose) if loose else None
         bundles: dict[Any, int] = {}
@@ -187,22 +197,34 @@ class RayCarrier:
     def _ticketed(self, site: SiteId, answer: Messages | Missing, refs: list[Any]) -> Messages | Missing:
         if isinstance(answer, Missing):
             return answer
-        tickets = {other: Ticket(refs[1 + self.hosts[other]], site, other) for other in answer.neighbours}
-        return answer._replace(neighbours=cast(Any, tickets))
+        return answer._replace(neighbours=self._tickets(site, answer.neighbours, refs))
+
+    def _tickets(self, site: SiteId, others: Iterable[SiteId], refs: list[Any]) -> Mapping[SiteId, Arrays]:
+        """Stand for what a site sends to others, whose arrays go from actor to actor."""
+        tickets = {other: Ticket(refs[1 + self.hosts[other]], site, other) for other in others}
+        return cast(Mapping[SiteId, Arrays], tickets)
 
     def settle(self, *, keep: bool) -> bool:
         """That a round counts goes with the next request; that it does not, at once."""
         asked = [k for k in range(len(self.logs)) if self._asked[k]]
         self._asked = [False] * len(self.logs)
         for k in asked:
-            self.logs[k].settle(keep)
             self._settled[k] = keep
+        if self._sent:
+            self._rounds.append(self._sent)
+            self._sent = []
+            return True
+        for k in asked:
+            self.logs[k].settle(keep)
         if not keep:
             return all([self._try(k, self._undone) for k in asked])
-        for k in asked:
-            if self.logs[k].long:
-                self._try(k, self._store)
+        self._shorten_logs()
         return True
+
+    def _shorten_logs(self) -> None:
+        for k, log in enumerate(self.logs):
+            if log.long:
+                self._try(k, self._store)
 
     def _undone(self, k: int) -> bool:
         return bool(self.pool.ray.get(self.pool.actor(k).settle.remote(self.run, False)))
@@ -213,6 +235,66 @@ class RayCarrier:
         get(actor.settle.remote(self.run, True))
         size, saved = actor.save.options(num_returns=2).remote(self.run)
         self.logs[k].restart(saved, get(size))
+
+    # ------------------------------------------------------------------ rounds that nobody waits for
+
+    @property
+    def ahead(self) -> int:
+        """As many rounds as their messages fit into what is kept for a crash."""
+        return min(LOGGED, LOGGED_BYTES // max(1, *(log.last for log in self.logs)))
+
+    def send(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, Mapping[SiteId, Arrays]]:
+        """Ask all actors; each begins when it has the messages of the others."""
+        asked = self._ask(requests)
+        self._sent.append(asked)
+        out = {}
+        for site in requests:
+            _, refs = asked[self.hosts[site]]
+            out[site] = self._tickets(site, np.unique(self._homes[site]).tolist(), refs)
+        return out
+
+    def wait(self) -> list[list[int | None]]:
+        """Wait for all actors. If one fails, all go back to the last round that everybody has made."""
+        rounds, self._rounds = self._rounds, []
+        made: list[list[int | None]] = []
+        for round_ in rounds:
+            answered = [self._arrived(asked) for asked in round_]
+            if None in answered:
+                break
+            made.append([self._noted(asked, found) for asked, found in zip(round_, answered, strict=True)])
+            for log in self.logs:
+                log.settle(True)
+        if len(made) < len(rounds):
+            self._go_back(rounds)
+        self._shorten_logs()
+        return made
+
+    def _arrived(self, asked: _Asked) -> list[Answered] | None:
+        """What all actors answered to an exchange; None: one failed, or somebody wants to be read."""
+        try:
+            found: list[Answered] = self.pool.ray.get([refs[0] for _, refs in asked.values()])
+        except self.pool.ray.exceptions.RayError:
+            return None
+        answers = (answer for each in found for answer in each.answers.values())
+        return found if all(isinstance(answer, Messages) and not answer.coordinator for answer in answers) else None
+
+    def _noted(self, asked: _Asked, answered: list[Answered] | None) -> int | None:
+        """Keep an exchange for a crash; its ``row_bytes``."""
+        sizes = []
+        for k, found in zip(asked, answered or [], strict=True):
+            self.logs[k].add(asked[k][0], found.size, final=False)
+            sizes += [answer.row_bytes for answer in found.answers.values() if isinstance(answer, Messages)]
+        return sizes[0] if sizes else None
+
+    def _go_back(self, rounds: list[list[_Asked]]) -> None:
+        """Bring every actor to where its log ends, once none of them is at work any more."""
+        heads = [refs[0] for round_ in rounds for asked in round_ for _, refs in asked.values()]
+        self.pool.ray.wait(heads, num_returns=len(heads))
+        for k in range(len(self.logs)):
+            self._try(k, self._repeat)
+        self._settled = [False] * len(self.logs)
+
+    # ------------------------------------------------------------------ states
 
     def save(self, *, copy: bool) -> list[SiteSnapshot]:
         """Fetch the states of all sites."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice, takewhile
 from typing import Any
 
 import numpy as np
 
 from kinfolk.checks import LearningError
-from kinfolk.engine.author_checks import check_reply
+from kinfolk.engine.author_checks import check_read, check_reply
 from kinfolk.engine.protocol import (
     Algorithm,
     Arrays,
     Carrier,
+    Chaining,
     Coordinated,
     Inbox,
     Messages,
@@ -38,6 +41,8 @@ class SiteAwayError(LearningError):
 
 
 LOSSES = 2  # keys the draw of which messages get lost
+REPEATS = 3  # times that a round is asked for again which nobody has answered
+log = logging.getLogger(__name__)
 
 
 class Session:
@@ -103,10 +108,10 @@ class Session:
         self._old_rows, self._mask = [], None if self.edges is None else self.edges(turn.round)
         known = set(self.to_each)
         before = known, self.memory, self.to_all, self.outgoing, self.bytes_sent, self.row_bytes
-        away: set[SiteId] = set()
+        away, unheard, repeats = set[SiteId](), set[SiteId](), 0
         while True:
             try:
-                missing = self._round(turn, away)
+                missing = self._round(turn, away, unheard)
             except LearningError:
                 self._back(before)
                 raise
@@ -114,24 +119,73 @@ class Session:
                 self.carrier.settle(keep=True)
                 return
             self._back(before)
-            away |= missing
+            unheard |= {site for site, answer in missing.items() if answer.letters}
+            away |= {site for site, answer in missing.items() if not answer.letters}
             if away.issuperset(self.home[turn.active].tolist()):
+                away, unheard, repeats = set(), set(), repeats + 1
+            if repeats > REPEATS:
                 raise LearningError(f"no site answered in round {turn.round:,}")
 
-    def _round(self, turn: Turn, away: set[SiteId]) -> set[SiteId]:
-        """All exchanges of a round without the sites that are away; the sites that did not answer."""
+    def ahead(self, turns: Iterable[Turn]) -> int:
+        """The first of some rounds, without waiting for the answers of each, where the carrier can do that.
+
+        Parameters
+        ----------
+        turns : iterable of Turn
+            Rounds after which nobody looks.
+
+        Returns
+        -------
+        int
+            How many were made. If the next one fails, ``step`` tells why.
+        """
+        carrier = self.carrier
+        if not isinstance(carrier, Chaining):
+            return 0
+        unread = takewhile(lambda turn: not self._is_read(turn.round), turns)
+        states, edges = [self.outgoing], []
+        for turn in islice(unread, carrier.ahead):
+            self._mask, counts = None if self.edges is None else self.edges(turn.round), []
+            for exchange in range(self.algorithm.exchanges(turn.round, self.memory)):
+                here = replace(turn, exchange=exchange)
+                carries = self._carrying(here)
+                counts.append(self._carrying_count(carries))
+                self.outgoing = {**self.outgoing, **carrier.send(self._requests(here, carries))}
+            carrier.settle(keep=True)
+            states.append(self.outgoing)
+            edges.append(counts)
+        made = carrier.wait()
+        self.outgoing = states[len(made)]
+        for counts, sizes in zip(edges, made, strict=False):
+            for count, size in zip(counts, sizes, strict=True):
+                self.bytes_sent += count * self.row_bytes
+                self.row_bytes = self.row_bytes if size is None else size
+        return len(made)
+
+    def _is_read(self, round_: int) -> bool:
+        return isinstance(self.algorithm, Coordinated) and self.algorithm.reads(round_)
+
+    def _round(self, turn: Turn, away: set[SiteId], unheard: set[SiteId]) -> dict[SiteId, Missing]:
+        """All exchanges of a round; who did not answer, or cannot be heard.
+
+        Sites that are away do not take part. Those that are unheard do, but no edge carries between them and others.
+        """
         active = turn.active if not away else turn.active[~np.isin(self.home[turn.active], list(away))]
         for exchange in range(self.algorithm.exchanges(turn.round, self.memory)):
             here = Turn(turn.round, active, turn.seed, exchange)
-            requests = self._requests(here)
-            answers = self.carrier.exchange(requests)
-            missing = {site for site, answer in answers.items() if isinstance(answer, Missing)}
+            carries = self._carrying(here, unheard)
+            self.bytes_sent += self._carrying_count(carries) * self.row_bytes
+            answers = self.carrier.exchange(self._requests(here, carries))
+            missing = {site: answer for site, answer in answers.items() if isinstance(answer, Missing)}
+            for site, answer in missing.items():
+                log.warning("round %d goes on without site %d: %s", turn.round, site, answer.why)
             if missing:
                 return missing
             messages = {site: answer for site, answer in answers.items() if isinstance(answer, Messages)}
+            check_read(self.algorithm, messages, turn.round)
             self._deliver(messages)
             self._coordinate(messages, here)
-        return set()
+        return {}
 
     def _back(self, before: Any) -> None:
         """Undo a round, here and at the sites."""
@@ -199,10 +253,8 @@ class Session:
             out[site] = answer
         return out
 
-    def _requests(self, turn: Turn) -> dict[SiteId, Request]:
+    def _requests(self, turn: Turn, carries: Bools | None) -> dict[SiteId, Request]:
         """What every site with somebody present is asked for; everybody receives before anybody computes."""
-        carries = self._carrying(turn)
-        self._count_neighbours(carries)
         sites = range(len(self.carrier.sites))
         if carries is None:
             return {site: self._request("step", site, turn) for site in sites}
@@ -222,16 +274,19 @@ class Session:
         self.outgoing = {**self.outgoing, **{site: answer.neighbours for site, answer in answers.items()}}
         self.row_bytes = next((answer.row_bytes for answer in answers.values()), self.row_bytes)
 
-    def _carrying(self, turn: Turn) -> Bools | None:
+    def _carrying(self, turn: Turn, unheard: Collection[SiteId] = ()) -> Bools | None:
         """Which edges of the graph carry in this exchange; None for all."""
         graph, lost = self.problem.graph, self.carrier.lost
-        if len(turn.active) == graph.node_count and not lost and self._mask is None:
+        if len(turn.active) == graph.node_count and not lost and self._mask is None and not unheard:
             return None
         active = np.zeros(graph.node_count, dtype=bool)
         active[turn.active] = True
         carries = active[graph.head] & active[graph.tail]
         if self._mask is not None:
             carries &= self._mask
+        if unheard:
+            ends = self.home[graph.head], self.home[graph.tail]
+            carries &= (ends[0] == ends[1]) | ~np.isin(ends, list(unheard)).any(axis=0)
         if lost:
             # Either of the two messages may be lost; keyed by the round, the same for every number of sites.
             key = [LOSSES, turn.seed, turn.round, *([turn.exchange] if turn.exchange else [])]
@@ -262,9 +317,9 @@ class Session:
 
     # ------------------------------------------------------------------ counting bytes, as if every node were a site
 
-    def _count_neighbours(self, carries: Bools | None) -> None:
-        edges = self.problem.graph.edge_count if carries is None else int(carries.sum())
-        self.bytes_sent += 2 * edges * self.row_bytes
+    def _carrying_count(self, carries: Bools | None) -> int:
+        """Messages between neighbours in an exchange: two for every edge that carries."""
+        return 2 * (self.problem.graph.edge_count if carries is None else int(carries.sum()))
 
     def _count_coordinator(self, sent: Arrays, reply: Reply, senders: int) -> None:
         broadcast = sum(np.asarray(values).nbytes for values in reply.to_all.values())

@@ -16,6 +16,7 @@ from kinfolk.federation.files import Journal
 from kinfolk.federation.messages import REFUSAL, Terms, read_refusal
 from kinfolk.federation.traffic import Traffic
 from kinfolk.network.fingerprint import fingerprint
+from kinfolk.typing import Ints
 
 MOST_SITES = 2**12
 MOST_MISSING = 2**20  # bytes of sentences on who did not answer
@@ -96,9 +97,7 @@ class FederationCarrier:
         self.number = 0
         self.bytes_carried = 0
         self.traffic = Traffic() if traffic is None else traffic
-        self._home = np.empty(terms[0].node_count, dtype=np.int64)
-        for site, scope in enumerate(self.sites):
-            self._home[scope.nodes] = site
+        self._across = _across(self.sites)
         self._kept = [0] * len(terms)  # the last request of every site whose work counts
         self._open = [0] * len(terms)  # that of the round that goes on
 
@@ -126,7 +125,7 @@ class FederationCarrier:
     def _asked(self, key: Key, requests: Mapping[SiteId, Request]) -> dict[SiteId, bytes | Missing]:
         blobs = {
             self.names[site]: self.terms[site].encode_request(
-                key, self._kept[site], self._open[site], self._without_the_absent(request)
+                key, self._kept[site], self._open[site], self._without_the_unheard(site, request)
             )
             for site, request in requests.items()
         }
@@ -136,12 +135,12 @@ class FederationCarrier:
         self.bytes_carried += sum(len(each) for each in found.values() if not isinstance(each, Missing))
         return {site: found[self.names[site]] for site in requests}
 
-    def _without_the_absent(self, request: Request) -> Request:
-        """The request without letters of sites that do not take part: what they sent last is of no use."""
+    def _without_the_unheard(self, site: SiteId, request: Request) -> Request:
+        """The request without letters of sites from which no edge carries: what they sent last is of no use."""
         if request.work != "step" or request.carries is None:
             return request
-        there = set(self._home[request.turn.active].tolist())
-        return replace(request, inbox={site: letter for site, letter in request.inbox.items() if site in there})
+        heard = set(self._across[site][request.carries].tolist())
+        return replace(request, inbox={other: letter for other, letter in request.inbox.items() if other in heard})
 
     def _read(
         self, site: SiteId, key: Key, content: bytes | Missing, requests: Mapping[SiteId, Request]
@@ -154,7 +153,7 @@ class FederationCarrier:
         if refused is not None:
             why, blamed = refused
             if blamed in requests and blamed in self.terms[site].received:
-                return blamed, Missing(f"site {name!r} refuses the letter of {self.names[blamed]!r}: {why}")
+                return blamed, Missing(f"site {name!r} refuses the letter of {self.names[blamed]!r}: {why}", True)
             return site, Missing(f"site {name!r} refuses: {why}")
         try:
             return site, self.terms[site].decode_answer(content, key)
@@ -182,6 +181,17 @@ class FederationCarrier:
     def load(self, snapshots: Sequence[SiteSnapshot]) -> None:
         """States stay at the sites."""
         raise InputError("Expected a run without start=, the states of a federation stay at its sites: leave it out.")
+
+
+def _across(sites: Sequence[Scope]) -> list[Ints]:
+    """For every edge of every site, the site at its other end; an edge within a site leads to itself."""
+    ends = np.full((2, 1 + max((int(edges.max(initial=-1)) for _, edges in sites), default=-1)), -1, dtype=np.int64)
+    for site, (_, edges) in enumerate(sites):
+        known = ends[0, edges] >= 0
+        ends[1, edges[known]] = site
+        ends[0, edges[~known]] = site
+    ends[1] = np.where(ends[1] < 0, ends[0], ends[1])
+    return [np.where(ends[0, edges] == site, ends[1, edges], ends[0, edges]) for site, (_, edges) in enumerate(sites)]
 
 
 def refusal_in(answer: bytes) -> tuple[str, int] | None:

@@ -9,29 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from kinfolk.engine.files import write_whole
 from kinfolk.engine.locking import locked as lock_folder
 
 RECORD = struct.Struct("<Q16s")  # length and digest
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write a file beside, force it to the disk, and let it take its place."""
-    draft = path.with_name(path.name + ".part")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Write a file as a whole, and force it to the disk: what a site has promised must outlive it."""
+    write_whole(path, content, forced=True, mode=mode)
 
 
 def made(folder: Path) -> Path:

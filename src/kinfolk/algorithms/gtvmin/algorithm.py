@@ -110,7 +110,7 @@ class GTVMin(OptionalHooks):
         """(1) and (2), relaxed; every tenth round also a report, from which the coordinator balances them."""
         w, w_bar, u, _ = state
         lines, values = self.lines(site, inbox.to_all), site.values(w_bar, inbox["w_bar"])
-        missed, report = balance.report(lines, state, values, self.steps == "balanced" and balance.due(turn))
+        missed, report = balance.report(lines, state, values, self.reads(turn.round))
         u, flow = lines.dual(u, values)  # (1) u <- prox of σ(λAφ)* at u + σ D(2 w_new − w), flow = Dᵀu
         w, w_bar = lines.primal(w, w_bar, flow, turn.round)  # (2) w_new <- prox of τL at w − τ flow
         return State(w, w_bar, u, missed), Outbox({"w_bar": w_bar}, report)

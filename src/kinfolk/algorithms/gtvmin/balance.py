@@ -119,9 +119,9 @@ def first_report(losses: LocalLosses, scales: Scales) -> dict[str, Floats]:
     return {"pull": scales.nodes, "curvature": losses.trace / losses.width}
 
 
-def due(turn: Turn) -> bool:
-    """Whether nodes report in this round."""
-    return turn.round % BALANCE_EVERY == 0
+def due(round_: int) -> bool:
+    """Whether nodes report in a round."""
+    return round_ % BALANCE_EVERY == 0
 
 
 def report(updates: Updates, state: State, values: Floats, due: bool) -> tuple[Floats, dict[str, Floats]]:

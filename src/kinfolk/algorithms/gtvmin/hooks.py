@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from kinfolk.algorithms.gtvmin import finish, uninformed, warm_start
-from kinfolk.algorithms.gtvmin.balance import SENT, Balance
+from kinfolk.algorithms.gtvmin.balance import SENT, Balance, due
 from kinfolk.algorithms.gtvmin.certificate import Certificate, certificate_at
 from kinfolk.algorithms.gtvmin.updates import Updates
 from kinfolk.algorithms.parametric import ParametricAlgorithm
@@ -38,6 +38,10 @@ class OptionalHooks(ParametricAlgorithm["State"], Coordinated["State", Balance |
     def replies(self, problem: Problem) -> Replies:
         """Two numbers that balance the steps."""
         return Replies({"eta": NUMBER, "rho": NUMBER})
+
+    def reads(self, round_: int) -> bool:
+        """Reports come every tenth round."""
+        return self.steps == "balanced" and due(round_)
 
     @abstractmethod
     def lines(self, site: Site, reply: Arrays) -> Updates:
