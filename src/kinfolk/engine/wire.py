@@ -32,7 +32,8 @@ from kinfolk.engine.protocol import Arrays, Sent
 
 MAGIC = b"kin1"
 KINDS = (
-    "hello", "introduction", "join", "joined", "request", "answer", "refusal", "letter", "exchange", "end", "ended"
+    "hello", "introduction", "join", "joined", "request", "answer", "refusal", "letter", "exchange", "end", "ended",
+    "lanes", "work", "result",
 )  # fmt: skip
 TYPES = ("float64", "float32", "int64", "int32", "uint8", "bool", "uint64", "int8", "int16", "float16")
 HEAD = struct.Struct("<4sB16sIQIH")
