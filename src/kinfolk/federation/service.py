@@ -78,13 +78,9 @@ class SiteService:
 
     def close(self) -> None:
         """Let go of the folder."""
-        self._forget()
-        self._lock.close()
-
-    def _forget(self) -> None:
         for run in self.runs.values():
             run.close()
-        self.runs = {}
+        self._lock.close()
 
     def part(self, number: int) -> SiteRows:
         """The rows that a lane learns from."""
@@ -139,10 +135,9 @@ class SiteService:
             join = Join.decode(content, list(self.rows.nodes))
             Pins(self.folder).check(join.peers)
             run = self._made(join)
-            if any(other.join.key.run != key.run for other in self.runs.values()):
-                self._forget()
-            elif key.lane in self.runs:
-                self.runs[key.lane].close()
+            over = {lane for lane, other in self.runs.items() if lane == key.lane or other.join.key.run != key.run}
+            for lane in over:
+                self.runs.pop(lane).close()
             run.keep(content)
             if run.folder is not None:
                 replace_file(self.folder / MARK, self.rows.mark.encode())
