@@ -52,6 +52,10 @@ class Columns:
 def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
     """Which column is what, refusing tables from which nothing can be learnt."""
     check_there(table, settings)
+    if table[settings.target].nunique() < 2:
+        raise InputError(
+            f"Expected a target that varies, column {settings.target!r} has one value only: nothing is to be learnt."
+        )
     mark = settings.test if isinstance(settings.test, str) else None
     coords = find_coords(table, settings)
     moving = bool(coords) and not settled(table, settings.node, list(coords))
@@ -133,10 +137,6 @@ def check_there(table: pandas.DataFrame, settings: Settings) -> None:
     if lost:
         raise InputError(
             f"Expected a node in every row, column {settings.node!r} has none in {lost:,} rows: fill or drop them."
-        )
-    if table[settings.target].nunique() < 2:
-        raise InputError(
-            f"Expected a target that varies, column {settings.target!r} has one value only: nothing is to be learnt."
         )
 
 

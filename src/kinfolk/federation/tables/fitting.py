@@ -1,4 +1,4 @@
-"""Members of the blend that need sums, or neighbours: fitted across sites, for all parts and values at the same time."""
+"""Members of the blend that need sums or neighbours: fitted across sites, for all parts and values at once."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Validated:
 
 
 def pooled_models(sites: Sites, ready: Ready, ridges: Sequence[float], without: Sequence[int]) -> Floats:
-    """One model for all, for every part and ridge term (parts, ridges, width), by Newton's method on summed derivatives.
+    """One model for all, for every part and ridge term (parts, ridges, width), by Newton's method on sums.
 
     For squared errors one exchange gives all of them. ``without``: features whose coefficients stay zero.
     """
@@ -261,7 +261,8 @@ class Tailored:
 
     def validate(self, wanted: Sequence[tuple[str, Graphs, Sequence[float]]]) -> list[Validated]:
         """Fit several members with all their values of λ on all parts but the last, and let them predict the rest."""
-        fits, cells = [], []
+        fits: list[LaneFit] = []
+        cells = []
         for name, graphs, lams in wanted:
             for fold in range(self.ready.folds):
                 for k, lam in enumerate(lams):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,16 +131,16 @@ def prepare_together(sites: Sites, settings: Settings, edges: pandas.DataFrame |
             f"Expected rows to learn from and rows to test with, got {total:,} and {rows['test_rows'].sum():,}: change "
             "the share that is tested."
         )
-    columns, bare = _bare_encoder(found, counted, total)
     target = _target(settings, counted, total, dict(zip(sites.names, counted, strict=True)))
-    encoder, target = _scaled(sites, bare, target, total)
+    columns, encoder, target = _encoder(sites, found, counted, target, total)
     family = family_of(settings.model, target)
     count = settings.fold_count(total, 3 if settings.time else family.folds)
     starts = np.empty(0) if times is None else window_starts(times[times <= cut], count)
     encoded = sites.ask(
         "encode",
         {"encoder": encoder.to_json(), "classes": list(target.classes), "folds": count},
-        **encoder.to_arrays(), target_centre=target.centre, target_spread=target.spread, starts=starts,
+        centre=encoder.centre, scale=encoder.scale, target_centre=target.centre, target_spread=target.spread,
+        starts=starts,
     )  # fmt: skip
     places = _places(counted, numbers, len(found.names)) if columns.coords else None
     held = np.sum([told.arrays["held"] for told in encoded], axis=0)
@@ -189,33 +189,40 @@ def _places(told: list[Told], numbers: list[Ints], count: int) -> Floats:
     return out
 
 
-def _bare_encoder(found: Agreed, counted: list[Told], total: int) -> tuple[Columns, Encoder]:
-    """The encoder without scales, from summed counts; columns with one value everywhere are left out."""
-    columns = found.columns
+def _encoder(
+    sites: Sites, found: Agreed, counted: list[Told], target: Target, total: int
+) -> tuple[Columns, Encoder, Target]:
+    """The encoder, from summed counts and sums, and the target with its scale."""
     known, sums = (np.sum([told.arrays[name] for told in counted], axis=0) for name in ("known", "sums"))
-    numbers = [
+    numbers = tuple(
         NumberColumn(name, float(sums[k] / known[k]) if known[k] else None, bool(known[k] < total))
-        for k, name in enumerate(columns.numbers)
-    ]
-    categories = []
-    for name in columns.categories:
-        counts: Counter[str] = Counter()
-        others = 0
-        for told in counted:
-            mine = _category_counts(told.about, name)
-            counts.update(mine[0])
-            others += mine[1]
-        categories.append(CategoryColumn.of_counts(name, counts, others=others > 0))
-    dates = []
-    for k, name in enumerate(columns.dates):
-        each = [(told.arrays["dates"][k], told.arrays["date_rows"][k]) for told in counted]
-        times = np.sort(np.concatenate([np.repeat(at[~np.isnan(at)], rows[~np.isnan(at)]) for at, rows in each]))
-        dates.append(DateColumn.of_times(name, times, found.written[name]))
+        for k, name in enumerate(found.columns.numbers)
+    )
+    dates = tuple(_date_column(found, counted, k, name) for k, name in enumerate(found.columns.dates))
+    categories = [_category_column(counted, name) for name in found.columns.categories]
     constant = [each.name for each in categories if len(each.outputs) < 2 and each.zero is None]
     kept = [each for each in categories if each.name not in constant]
-    outputs = len(Encoder(tuple(numbers), tuple(kept), tuple(dates), np.zeros(1), np.ones(1)).get_feature_names_out())
-    bare = Encoder(tuple(numbers), tuple(kept), tuple(dates), np.zeros(outputs), np.ones(outputs))
-    return without_constant(columns, constant), bare
+    columns = without_constant(found.columns, constant)
+    encoder, target, empty = _scaled(sites, numbers, kept, dates, target, total)
+    if empty:  # what is rare at one site has a name from another: there are no others
+        sure = [_category_column(counted, each.name, named=each.name in empty) for each in kept]
+        encoder, target, _ = _scaled(sites, numbers, sure, dates, target, total)
+    return columns, encoder, target
+
+
+def _date_column(found: Agreed, counted: list[Told], k: int, name: str) -> DateColumn:
+    each = [(told.arrays["dates"][k], told.arrays["date_rows"][k]) for told in counted]
+    times = [np.repeat(at[~np.isnan(at)], rows[~np.isnan(at)]) for at, rows in each]
+    return DateColumn.of_times(name, np.sort(np.concatenate(times)), found.written[name])
+
+
+def _category_column(counted: list[Told], name: str, *, named: bool = False) -> CategoryColumn:
+    """A column of categories from the counts of all sites; ``named``: all that occur are among them."""
+    found = [_category_counts(told.about, name) for told in counted]
+    counts: Counter[str] = Counter()
+    for mine, _ in found:
+        counts.update(mine)
+    return CategoryColumn.of_counts(name, counts, others=not named and any(others for _, others in found))
 
 
 def _category_counts(about: Mapping[str, Any], column: str) -> tuple[dict[str, int], int]:
@@ -253,27 +260,32 @@ def _target(settings: Settings, counted: list[Told], total: int, by_name: Mappin
     return Target((), float(sum(told.arrays["target_sum"] for told in counted) / total), 1.0)
 
 
-def _scaled(sites: Sites, bare: Encoder, target: Target, total: int) -> tuple[Encoder, Target]:
-    """The encoder and the target with their scales, from sums about what is nearly the mean."""
-    outputs = bare.get_feature_names_out()
-    means = {column.name: column.mean for column in bare.numbers if column.mean is not None}
+def _scaled(
+    sites: Sites, numbers: tuple[NumberColumn, ...], categories: Sequence[CategoryColumn],
+    dates: tuple[DateColumn, ...], target: Target, total: int,
+) -> tuple[Encoder, Target, set[str]]:  # fmt: skip
+    """The encoder and the target with their scales, from sums about what is nearly the mean.
+
+    Also the columns of categories in which no row is among the others, though a place is kept for them.
+    """
+    parts = numbers, tuple(categories), dates
+    outputs = Encoder(*parts, np.zeros(1), np.ones(1)).get_feature_names_out()
+    bare = Encoder(*parts, np.zeros(len(outputs)), np.ones(len(outputs)))
+    means = {column.name: column.mean for column in numbers if column.mean is not None}
     centre = np.array([means.get(name, 0.0) for name in outputs])
-    sites.sizes["outputs"] = len(outputs)
-    found = sites.total(
-        "scale",
-        {"encoder": bare.to_json(), "classes": list(target.classes)},
-        centre=centre,
-        target_centre=target.centre,
-    )
+    about = {"encoder": bare.to_json(), "classes": list(target.classes)}
+    found = sites.total("scale", about, centre=centre, target_centre=target.centre)
     mean = found["sums"] / total
+    at = dict(zip(outputs, mean, strict=True))
+    empty = {each.name for each in categories if each.rest and at[each.outputs[-1]] == 0}
     variance = np.maximum(found["squares"] / total - (mean - centre) ** 2, 0.0)
     encoder = _without_constant(bare.scaled(mean, variance, total), variance)
     if target.classes:
-        return encoder, target
+        return encoder, target, empty
     spread = float(np.sqrt(found["target_squares"] / total))
     if spread == 0:
         raise InputError("Expected a target that varies, got one value in the training rows of all sites.")
-    return encoder, Target((), target.centre, spread)
+    return encoder, Target((), target.centre, spread), empty
 
 
 def _without_constant(encoder: Encoder, variance: Floats) -> Encoder:

@@ -22,7 +22,7 @@ from kinfolk.federation.tables.site_table import Answer, SiteTable
 from kinfolk.federation.tables.works import WORKS, answer, read_question
 from kinfolk.network.data import Data
 from kinfolk.objective.linear_models import LinearModels
-from kinfolk.tables.columns import Columns
+from kinfolk.tables.columns import Columns, check_there
 from kinfolk.tables.dates import READERS
 from kinfolk.tables.encoding import Encoder
 from kinfolk.tables.settings import Settings
@@ -145,6 +145,10 @@ class TableService(SiteService):
     def _describe(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         settings = Settings.of(about)
         check_settings(settings)
+        try:
+            check_there(self.table.given, settings)
+        except InputError as error:  # about names of columns: the others may know
+            raise WireError(str(error)) from error
         text, out = self.table.describe(settings)
         self._sizes = {"nodes": len(self.table.nodes)}
         return text, out
@@ -161,7 +165,6 @@ class TableService(SiteService):
     def _scale(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         count = len(arrays["centre"])
         encoder = _encoder(about, np.zeros(count), np.ones(count))
-        self._sizes |= {"outputs": count}
         return self.table.scale(encoder, _target(about), arrays["centre"], float(arrays["target_centre"]))
 
     def _encode(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:

@@ -102,7 +102,7 @@ class SiteTable:
     def owner(self) -> Ints:
         """The own number of the node of every row."""
         names = node_names(self.table, self._settings.node)
-        return np.searchsorted(np.array(self.nodes, dtype=object), names).astype(np.int64)
+        return np.asarray(np.searchsorted(np.array(self.nodes, dtype=object), names), dtype=np.int64)
 
     @property
     def _settings(self) -> Settings:
@@ -254,7 +254,7 @@ class SiteTable:
                 predicted[k, held] = predictions(self.target, each[None])
         return self._judged(name, predicted)
 
-    def _judged(self, name: str, predicted: Floats) -> Answer:
+    def _judged(self, name: str, predicted: Any) -> Answer:
         """Keep predictions, with those of one model for all where there are none; sums of losses (values, folds)."""
         if "fallback" in self.predicted:
             predicted = np.where(np.isnan(predicted), self.predicted["fallback"], predicted)
