@@ -94,15 +94,18 @@ def assert_same(run, pooled, digits=4):
 
 
 def test_numbers_on_a_map(tmp_path):
-    table = shops()
-    settings = {"node": "shop", "target": "sales", "members": MEMBERS, "folds": 2}
-    run, post, services = together(cut(table), tmp_path, **settings)
+    table = shops(6, 12)
+    settings = {"node": "shop", "target": "sales", "members": MEMBERS, "folds": 2, "neighbours": 2}
+    run, post, services = together(cut(table, 2), tmp_path, **settings)
     pooled = learn(table, progress=False, **settings)
     assert_same(run, pooled)
     assert set(run.leaderboard.index) == {"final", "pooled", "slopes", "tailored", "wide", "alone", "control"}
     assert post.exchanges == run.exchanges + 1  # with the one that the judgement asks
-    own = cut(table)["site 1"]
-    np.testing.assert_allclose(services["site 1"].predict(own), pooled.predict(own), rtol=0, atol=2e-3)
+    own = cut(table, 2)["site 1"]
+    ours, theirs = services["site 1"].predict(own, interval=0.8), pooled.predict(own, interval=0.8)
+    np.testing.assert_allclose(ours["sales"], theirs["sales"], rtol=0, atol=2e-3)
+    width = (theirs["high"] - theirs["low"]).to_numpy()
+    np.testing.assert_allclose(ours["high"] - ours["low"], width, rtol=0.02)  # bins of residuals are that wide
 
 
 def test_two_classes_and_kin_by_similarity(tmp_path):

@@ -23,11 +23,15 @@ from kinfolk.federation.tables.fitting import (
     slopes,
 )
 from kinfolk.federation.tables.preparing import Ready, prepare_together
+from kinfolk.federation.tables.site_table import bin_middles
 from kinfolk.network import graphs
 from kinfolk.tables.blend import weights_of_products
+from kinfolk.tables.choosing import FEW_RESIDUALS
 from kinfolk.tables.families import LINEAR_MEMBERS
+from kinfolk.tables.intervals import Moments, Shrinkage, quantiles
 from kinfolk.tables.prepared import edges_table
 from kinfolk.tables.settings import Settings
+from kinfolk.typing import Floats, Ints
 
 BARE = "pooled without trend"
 ONE_ROW = "every node has one row"
@@ -158,6 +162,24 @@ class _Job:
 
     # ------------------------------------------------------------------ the test
 
+    def _intervals(self, validations: dict[str, Validated], weights: dict[str, float]) -> tuple[Floats, Floats, Floats]:
+        """How residuals of nodes are drawn together, and quantiles of residuals; nothing for classes."""
+        ready, sites = self.ready, self.sites
+        none = np.empty(0), np.empty(0), np.empty(0)
+        if ready.target.classes:
+            return none
+        best = np.array([validations[name].best for name in weights])
+        told = sites.ask("residuals", {"names": list(weights)}, best=best, weights=list(weights.values()))
+        moments = Moments(*(ready.by_node([each.arrays[name] for each in told]) for name in Moments._fields))
+        if moments.sizes.sum() < FEW_RESIDUALS:
+            return none
+        shrink = Shrinkage.of(moments)
+        shrinkage = np.array([shrink.centre, shrink.between, shrink.noise])
+        sites.sizes |= {"bins": len(bin_middles())}
+        bins = sites.total("reach", shrinkage=shrinkage, spread=ready.target.spread)
+        inside, outside = (_quantiles(bins[name]) for name in ("inside", "outside"))
+        return shrinkage, inside, ready.target.spread * outside
+
     def _finished(
         self, validations: dict[str, Validated], weights: dict[str, float],
         control: dict[str, tuple[Graphs, Validated]],
@@ -169,6 +191,7 @@ class _Job:
         final += [(f"control {name}", each, validated.value[0]) for name, (each, validated) in control.items()]
         self.tailored.final(final)
         best = validations["slopes"].best if "slopes" in validations else NO_SLOPES
+        shrinkage, inside, outside = self._intervals(validations, weights)
         named = [f"control {name}" if name in control else name for name in other]
         methods = 2 + len(validations) + bool(control)
         sites.sizes |= {"methods": methods, "series": methods + 1}
@@ -176,7 +199,7 @@ class _Job:
             "finish", {"graphs": [name for name, _, _ in final], "weights": list(weights), "control": named},
             pooled=self.pooled_models[validations["pooled"].best], alone=self.alone.value[0], slopes=best,
             lanes=np.arange(len(final)), weights=list(weights.values()), control=list(other.values()),
-            moments=ready.moments,
+            moments=ready.moments, shrinkage=shrinkage, inside=inside, outside=outside,
         )  # fmt: skip
         errors = GatheredErrors.of(ready, sites, told)
         return FederatedRun(
@@ -184,3 +207,9 @@ class _Job:
             weights=weights, left_out=self.left_out, errors=errors, trend_left_out=self.trend_left_out,
             exchanges=sites.number + self.tailored.exchanges + 1, questions=sites.number, lanes=self.tailored.lanes,
         )  # fmt: skip
+
+
+def _quantiles(bins: Ints) -> Floats:
+    """Quantiles of values that are known by bins."""
+    seen = bins > 0
+    return quantiles(bin_middles()[seen], bins[seen].astype(np.float64), int(bins.sum()))

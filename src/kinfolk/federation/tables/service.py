@@ -79,20 +79,22 @@ class TableService(SiteService):
         """The rows of a part."""
         return self.table.part(number)
 
-    def predict(self, table: pandas.DataFrame) -> Any:
+    def predict(self, table: pandas.DataFrame, interval: float | None = None) -> Any:
         """Predict rows of own nodes with the blend; nothing leaves.
 
         Parameters
         ----------
         table : pandas.DataFrame
             Rows with the node and the features.
+        interval : float, optional
+            The share of rows whose target shall lie between ``low`` and ``high``, such as 0.9; for numbers.
 
         Returns
         -------
-        array
-            Numbers or classes.
+        array or pandas.DataFrame
+            Numbers or classes; with an interval, the columns ``low`` and ``high`` besides.
         """
-        return self.table.predict(table)
+        return self.table.predict(table, interval)
 
     def _folder_of(self, join: Join) -> Path | None:
         return None
@@ -132,15 +134,20 @@ class TableService(SiteService):
         return content
 
     def _done(self, name: str, about: Mapping[str, Any], arrays: Arrays) -> Answer:
-        work = {
+        works = {
             "describe": self._describe, "count": self._count, "scale": self._scale, "encode": self._encode,
             "alone": self._alone, "score": self._score, "products": self._products, "finish": self._finish,
-            "gains": self._gains, "pooled": self._pooled,
-        }.get(name)  # fmt: skip
-        if work is not None:
-            return work(about, arrays)
-        plain: Callable[..., Answer] = getattr(self.table, name.replace(" ", "_"))  # its arrays are its arguments
-        return plain(**{each: _scalar(values) for each, values in arrays.items()})
+            "gains": self._gains, "pooled": self._pooled, "residuals": self._residuals,
+        }  # fmt: skip
+        if name in works:
+            return works[name](about, arrays)
+        plain: dict[str, Callable[..., Answer]] = {  # their arrays are their arguments
+            "derivatives": self.table.derivatives, "slopes begin": self.table.slopes_begin,
+            "slopes try": self.table.slopes_try, "slopes move": self.table.slopes_move,
+            "slopes end": self.table.slopes_end, "traces": self.table.traces, "kin sums": self.table.kin_sums,
+            "kin": self.table.kin, "reach": self.table.reach,
+        }  # fmt: skip
+        return plain[name](**{each: _scalar(values) for each, values in arrays.items()})
 
     def _describe(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         settings = Settings.of(about)
@@ -202,7 +209,12 @@ class TableService(SiteService):
         weights, control = (
             dict(zip(_texts(about, each), arrays[each].tolist(), strict=True)) for each in ("weights", "control")
         )
+        if len(arrays["shrinkage"]):
+            self.table.keep_intervals(arrays["shrinkage"], arrays["inside"], arrays["outside"])
         return self.table.finish(models, float(arrays["alone"]), weights, control, arrays["moments"])
+
+    def _residuals(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        return self.table.residuals(_texts(about, "names"), arrays["best"], arrays["weights"])
 
     def _gains(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         return self.table.gains(_text(about, "method"), _text(about, "baseline"), float(arrays["level"]))

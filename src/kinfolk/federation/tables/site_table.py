@@ -29,6 +29,7 @@ from kinfolk.tables.dates import as_times
 from kinfolk.tables.encoding import Encoder, plain
 from kinfolk.tables.families import family_of
 from kinfolk.tables.held_out import HeldOutErrors
+from kinfolk.tables.intervals import Intervals, Moments, Shrinkage
 from kinfolk.tables.members.member import Sample
 from kinfolk.tables.members.scores import LinearScores, loss_of, predictions
 from kinfolk.tables.members.slopes import (
@@ -53,6 +54,7 @@ from kinfolk.typing import Bools, Floats, Ints
 
 LEAST_NAMED = 5  # rows: a category with fewer at a site is not named by it
 SIZES = 0.5 ** np.arange(HALVINGS)  # of steps that are tried
+BIN_EDGES = np.sinh(np.linspace(-np.arcsinh(1e3), np.arcsinh(1e3), 4_001))  # of residuals; at 2 they are .009 apart
 Answer = tuple[dict[str, Any], Arrays]
 
 
@@ -76,6 +78,7 @@ class SiteTable:
         self.predicted: dict[str, Floats] = {}  # by member, (values, training rows, ...) of rows not learnt from
         self.models: dict[str, LinearScores] = {}  # by member, when all is done
         self.weights: dict[str, float] = {}
+        self.intervals: Intervals | None = None
 
     # ------------------------------------------------------------------ what is there
 
@@ -416,6 +419,31 @@ class SiteTable:
         found = error_products(stacked[:, seen], y[seen], weight[seen], self.target)
         return {}, {"products": found, "seen": np.int64(seen.sum()), "weight": np.float64(weight.sum())}
 
+    def residuals(self, names: Sequence[str], best: Ints, weights: Floats) -> Answer:
+        """Residuals of the blend on rows that it had not seen, as moments by node."""
+        unseen = blended([self._unseen(name, k) for name, k in zip(names, best, strict=True)], weights.tolist())
+        truth = self.target.decode(self.training.y)
+        self._residuals = truth - self.target.decode(unseen), truth - self.target.decode(self.predicted["fallback"])
+        values, known = self._residuals[0], ~np.isnan(self._residuals[0])
+        self._moments = Moments.of(values[known], self.training.owner[known], len(self.nodes))
+        return {}, self._moments._asdict()
+
+    def _unseen(self, name: str, value: int) -> Floats:
+        return np.asarray(self.predicted[name][value], dtype=np.float64)
+
+    def reach(self, shrinkage: Floats, spread: float) -> Answer:
+        """How far residuals reach, in units of the scale of their node, and those of one model for all; in bins."""
+        values, new = self._residuals
+        known, shrink = ~np.isnan(values), Shrinkage(*shrinkage.tolist())
+        ratio = shrink.ratios(values[known], self.training.owner[known], self._moments)
+        return {}, {"inside": _binned(ratio), "outside": _binned(new[~np.isnan(new)] / spread)}
+
+    def keep_intervals(self, shrinkage: Floats, inside: Floats, outside: Floats) -> None:
+        """Keep the widths of prediction intervals of the own nodes."""
+        sizes, squares, _ = self._moments
+        scale = Shrinkage(*shrinkage.tolist()).scale(squares, sizes)
+        self.intervals = Intervals(scale, sizes > 0, inside, outside)
+
     def finish(self, models: Mapping[str, Floats], alone: float, weights: Mapping[str, float],
                control: Mapping[str, float], moments: Floats) -> Answer:  # fmt: skip
         """Keep the models; errors of the test rows, as sums by node and by time. ``models``: w by name."""
@@ -472,8 +500,8 @@ class SiteTable:
 
     # ------------------------------------------------------------------ predicting, here
 
-    def predict(self, table: pandas.DataFrame) -> Any:
-        """Predict rows of own nodes with the blend, as the user knows the target."""
+    def predict(self, table: pandas.DataFrame, interval: float | None = None) -> Any:
+        """Predict rows of own nodes with the blend, as the user knows the target; with an interval, a data frame."""
         if not self.models:
             raise InputError("Expected a federation that has finished, this one has not: wait.")
         names = node_names(table, self._settings.node)
@@ -484,11 +512,27 @@ class SiteTable:
         owner = np.searchsorted(np.array(self.nodes, dtype=object), names).astype(np.int64)
         raw = {name: self.models[name].predict(X, owner) for name in {"pooled", *self.weights}}
         found = {name: np.where(np.isnan(each), raw["pooled"], each) for name, each in raw.items()}
-        return self.target.decode(_blend(found, self.weights))
+        predicted = self.target.decode(_blend(found, self.weights))
+        if interval is None:
+            return predicted
+        if self.intervals is None:
+            raise InputError("Expected numbers predicted by the blend for intervals, got classes, or too few rows.")
+        low, high = self.intervals.interval(predicted, owner, interval)
+        return pandas.DataFrame({self._settings.target: predicted, "low": low, "high": high}, index=table.index)
 
 
 def _blend(found: Mapping[str, Floats], weights: Mapping[str, float]) -> Floats:
     return blended([found[name] for name in weights], list(weights.values()))
+
+
+def _binned(values: Floats) -> Ints:
+    return np.bincount(np.searchsorted(BIN_EDGES, values), minlength=len(BIN_EDGES) + 1)
+
+
+def bin_middles() -> Floats:
+    """A value for every bin of residuals."""
+    inner = (BIN_EDGES[1:] + BIN_EDGES[:-1]) / 2
+    return np.concatenate([BIN_EDGES[:1], inner, BIN_EDGES[-1:]])
 
 
 def _with_ones(X: Floats) -> Floats:

@@ -176,6 +176,28 @@ WORKS: dict[str, Work] = {
         },
         summed=True,
     ),
+    "residuals": Work(
+        takes={
+            "best": Array("the best value of every member", ("members",), WHOLE),
+            "weights": Array("their weights", ("members",)),
+        },
+        gives={
+            "sizes": Array("rows that were predicted without being learnt from, by node", ("nodes",), WHOLE),
+            "squares": Array("sums of squares of their residuals, by node", ("nodes",)),
+            "fourths": Array("sums of fourth powers of their residuals, by node", ("nodes",)),
+        },
+    ),
+    "reach": Work(
+        takes={
+            "shrinkage": Array("centre, variance and noise of scales", ("three",)),
+            "spread": Array("unit of residuals at nodes never seen"),
+        },
+        gives={
+            "inside": Array("how many residuals are so many scales of their node, bin by bin", ("bins",), WHOLE),
+            "outside": Array("how many residuals of one model for all are so large, bin by bin", ("bins",), WHOLE),
+        },
+        summed=True,
+    ),
     "finish": Work(
         takes={
             "pooled": Array("one model for all", ("width",)),
@@ -185,6 +207,9 @@ WORKS: dict[str, Work] = {
             "weights": Array("weights", ("weighed",)),
             "control": Array("weights of the control", ("controls",)),
             "moments": Array("times of the test", ("moments",)),
+            "shrinkage": Array("centre, variance and noise of scales; none for classes", ("shrinkage",)),
+            "inside": Array("quantiles of residuals in scales of their node", ("steps",)),
+            "outside": Array("quantiles of residuals at nodes never seen", ("steps",)),
         },
         gives={
             "sizes": Array("test rows of every node", ("nodes",), WHOLE),
