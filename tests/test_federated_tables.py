@@ -2,6 +2,7 @@
 
 import json
 import threading
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,15 @@ import pytest
 from kinfolk import InputError, learn
 from kinfolk.engine.wire import Blob, Key
 from kinfolk.federation.carrier import refusal_in
+from kinfolk.federation.files import made
+from kinfolk.federation.keys import Peer, SiteKey
+from kinfolk.federation.service import peek
 from kinfolk.federation.sockets import SocketPost, serve
 from kinfolk.federation.tables.learning import learn_together
+from kinfolk.federation.tables.masks import Masks, new_salt, summed, to_numbers, to_words
 from kinfolk.federation.tables.service import TableService
 from kinfolk.federation.tables.site_table import LEAST_NAMED
-from kinfolk.federation.tables.works import NUMBERS, WORKS, question
+from kinfolk.federation.tables.works import NUMBERS, WORKS, question, read_answer
 from kinfolk.tables import Settings
 
 pytest.importorskip("cryptography", reason="the package cryptography is not installed")
@@ -63,12 +68,12 @@ def cut(table, count=3, node="shop"):
     return {f"site {k}": table[home == k].reset_index(drop=True) for k in range(count)}
 
 
-def together(tables, folder, edges=None, **settings):
+def together(tables, folder, edges=None, secure=False, **settings):
     """Learn together with sites that are called directly; the run, the post and the services."""
     services = {name: TableService(name, table, Path(folder) / name) for name, table in tables.items()}
     post = Direct(services)
     try:
-        run = learn_together(post, list(services), Settings.of(settings), edges=edges)
+        run = learn_together(post, list(services), Settings.of(settings), edges=edges, secure=secure)
         assert run.judgement is not None  # its last question is asked while sites are there
     finally:
         for service in services.values():
@@ -164,7 +169,9 @@ def test_what_leaves_is_declared_and_no_row_is_in_it(tmp_path):
     settings = {"node": "shop", "target": "sales", "members": MEMBERS, "folds": 2, "lam": 1.0}
     run, post, services = together(cut(table, 2), tmp_path, **settings)
     for name, service in services.items():
-        left = {(each.work, each.content) for each in service.left}
+        left = {(each.work, each.content) for each in service.left if each.work != "lanes"}
+        known = sum(len(answer) for site, answer in post.answers if site == name)
+        assert 0.9 * known < sum(each.bytes for each in service.left) <= known  # heads of messages aside
         declared = {(work, array.content) for work, each in WORKS.items() for array in each.gives.values()}
         assert left <= declared | {(work, each.text) for work, each in WORKS.items() if each.text}
         sent = b"".join(answer for site, answer in post.answers if site == name)
@@ -187,6 +194,102 @@ def test_rare_categories_are_not_named(tmp_path):
     assert b"secret" not in b"".join(answer for _, answer in post.answers)
     assert "kind_infrequent_sklearn" in run.ready.encoder.get_feature_names_out()
     assert "'a'" not in str([note.values for note in run.facts])
+
+
+# ---------------------------------------------------------------------- secure sums
+
+
+def test_secure_sums_give_the_same_answer_and_nothing_else(tmp_path):
+    """Every number of a masked answer is as likely as any other; the sums are those without masks."""
+    table = shops(6, 12).drop(columns=["x", "y"])
+    settings = {"node": "shop", "target": "sales", "members": "pooled,slopes,tailored", "folds": 2, "lam": 1.0}
+    plain, seen, _ = together(cut(table), tmp_path / "plain", **settings)
+    run, post, _ = together(cut(table), tmp_path / "secure", secure=True, **settings)
+    np.testing.assert_allclose(run.leaderboard["error"], plain.leaderboard["error"], rtol=1e-9)
+    assert run.judgement.text == plain.judgement.text
+    words, numbers = summed_arrays(post, masked=True), summed_arrays(seen, masked=False)
+    assert set(words) == set(numbers) == {name for name, work in WORKS.items() if work.summed} - {"slopes try"}
+    bits = np.unpackbits(np.concatenate(words["derivatives"]).view(np.uint8))
+    assert len(bits) > 20_000
+    assert abs(bits.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(bits))
+    known = np.concatenate(numbers["derivatives"]).astype(np.float64).tobytes()
+    assert not any(known[k : k + 8] in np.concatenate(words["derivatives"]).tobytes() for k in range(0, len(known), 8))
+
+
+def summed_arrays(post, masked):
+    """What all sites answered to works of which only sums are needed, by work."""
+    out, kinds = {}, list(WORKS)
+    for _, answer in post.answers:
+        kind, key = peek(answer)
+        if kind == "result" and WORKS[kinds[key.lane]].summed:
+            name = kinds[key.lane]
+            arrays = read_answer(answer, key, name, {}, masked=masked)[1]
+            out.setdefault(name, []).extend(np.ravel(each) for each in arrays.values())
+    return out
+
+
+def keys(folder, count=3):
+    """Masks of several sites that know of each other."""
+    own = {f"site {k}": (SiteKey.at(made(folder / str(k))), new_salt()) for k in range(count)}
+    peers = {name: (Peer(name, key.public), salt) for name, (key, salt) in own.items()}
+    return [
+        Masks(key, name, salt, {peer: other for at, (peer, other) in peers.items() if at != name})
+        for name, (key, salt) in own.items()
+    ]
+
+
+def test_masks_cancel_to_the_last_bit(tmp_path):
+    rng = np.random.default_rng(0)
+    sites = [
+        {"a": rng.normal(size=(4, 50)) * 10.0 ** rng.integers(-6, 12, size=(4, 50)), "b": np.int64(k)}
+        for k in (3, 4, 9)
+    ]
+    parts = [masks.masked(7, each) for masks, each in zip(keys(tmp_path), sites, strict=True)]
+    exact = [to_numbers(to_words(each["a"])) for each in sites]
+    assert float(summed(part["b"] for part in parts)) == 16.0
+    fractions = np.array(
+        [[Fraction(x) + Fraction(y) + Fraction(z)] for x, y, z in zip(*map(np.ravel, exact), strict=True)]
+    )
+    found = np.ravel(summed(part["a"] for part in parts))
+    np.testing.assert_allclose(found, fractions[:, 0].astype(float), rtol=1e-15, atol=2.0**-60)
+
+
+def test_masks_are_new_for_every_question_and_job(tmp_path):
+    first, other = keys(tmp_path)[0], keys(tmp_path)[0]
+    zeros = {"a": np.zeros(100), "b": np.zeros(100)}
+    drawn = [first.masked(1, zeros)["a"], first.masked(1, zeros)["b"], first.masked(2, zeros)["a"]]
+    drawn.append(other.masked(1, zeros)["a"])  # the same keys, other salts
+    assert len({each.tobytes() for each in drawn}) == 4
+
+
+def test_a_site_that_wants_secure_sums_gets_them(tmp_path):
+    tables = cut(shops(4, 12), 2)
+    services = {name: TableService(name, each, tmp_path / name, secure=True) for name, each in tables.items()}
+    with pytest.raises(InputError, match="Expected secure sums, as site 'site 0' wants them"):
+        learn_together(Direct(services), list(services), Settings("shop", "sales"))
+    for service in services.values():
+        service.close()
+
+
+def test_a_question_is_answered_once(tmp_path):
+    """With masks a second answer under the same number would show what is beneath."""
+    service = TableService("a", shops(4, 12), tmp_path)
+    about = {"node": "shop", "target": "sales"}
+    first = question(bytes(16), 5, "describe", about, {})[1]
+    assert service.answer(first) == service.answer(first)
+    for number in (5, 4):
+        why, _ = refusal_in(service.answer(question(bytes(16), number, "describe", {**about, "seed": 1}, {})[1]))
+        assert "after number 5" in why
+    service.close()
+
+
+@pytest.mark.parametrize("sites", [{}, {"a": {}}, {"b": {"key": "00" * 32, "salt": "00"}}, 3])
+def test_keys_that_are_none_are_refused(sites, tmp_path):
+    service = TableService("a", shops(4, 12), tmp_path)
+    assert refusal_in(service.answer(question(bytes(16), 1, "introduce", {}, {})[1])) is None
+    why, _ = refusal_in(service.answer(question(bytes(16), 2, "masks", {"sites": sites}, {})[1]))
+    assert "Expected the keys" in why
+    service.close()
 
 
 # ---------------------------------------------------------------------- refused, in a sentence
@@ -271,12 +374,12 @@ def test_questions_out_of_turn_or_of_other_shapes_are_refused(tmp_path):
     service = TableService("a", shops(4, 12), tmp_path)
     for name, work in WORKS.items():
         arrays = {each: np.zeros([3] * len(array.axes), array.dtype) for each, array in work.takes.items()}
-        if name != "describe":
-            assert refusal_in(service.answer(question(bytes(16), 1, name, {}, arrays)[1])) is not None, name
-    describe = question(bytes(16), 1, "describe", {"node": "shop", "target": "sales"}, {})[1]
+        if name not in ("describe", "introduce"):
+            assert refusal_in(service.answer(question(bytes(16), 1 + NUMBERS[name], name, {}, arrays)[1])), name
+    describe = question(bytes(16), 91, "describe", {"node": "shop", "target": "sales"}, {})[1]
     assert refusal_in(service.answer(describe)) is None
     numbers = {"numbers": np.arange(99), "cut": np.float64(0)}  # more than there are nodes
-    assert "Expected 'numbers'" in refusal_in(service.answer(question(bytes(16), 2, "count", {}, numbers)[1]))[0]
-    unknown = Blob("work", Key(bytes(16), len(NUMBERS), 3), json.dumps({"about": {}})).encode()
+    assert "Expected 'numbers'" in refusal_in(service.answer(question(bytes(16), 92, "count", {}, numbers)[1]))[0]
+    unknown = Blob("work", Key(bytes(16), len(NUMBERS), 93), json.dumps({"about": {}})).encode()
     assert "Expected one of" in refusal_in(service.answer(unknown))[0]
     service.close()

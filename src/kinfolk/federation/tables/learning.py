@@ -40,8 +40,9 @@ NO_SLOPES = -1
 
 
 def learn_together(
-    post: Post, sites: Sequence[str], settings: Settings, *, edges: Any = None, patience: float = 600.0
-) -> FederatedRun:
+    post: Post, sites: Sequence[str], settings: Settings, *, edges: Any = None, patience: float = 600.0,
+    secure: bool = False,
+) -> FederatedRun:  # fmt: skip
     """Tailored models for the nodes of several sites, whose rows stay where they are.
 
     Parameters
@@ -56,13 +57,15 @@ def learn_together(
         Pairs of nodes, and perhaps weights, if a graph is known.
     patience : float
         Seconds until a site has to have answered.
+    secure : bool
+        Whether sites mask what is summed, so that the coordinator reads nothing but sums over sites.
 
     Returns
     -------
     FederatedRun
         The comparison, the judgement, and what was chosen. The models stay at the sites.
     """
-    asked = Sites(post, sites, patience)
+    asked = Sites(post, sites, patience, secure=secure)
     ready = prepare_together(asked, settings, edges_table(edges))
     federation = Federation(
         graphs.edgeless(ready.node_count, ready.names), asked.names, post,

@@ -11,6 +11,7 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, listing
+from kinfolk.engine.protocol import Arrays
 from kinfolk.federation.tables.agreeing import NEED_ROWS, Agreed, Description, agreed, check_settings, without_constant
 from kinfolk.federation.tables.asking import Sites, Told
 from kinfolk.network.graph import Graph
@@ -131,8 +132,9 @@ def prepare_together(sites: Sites, settings: Settings, edges: pandas.DataFrame |
             f"Expected rows to learn from and rows to test with, got {total:,} and {rows['test_rows'].sum():,}: change "
             "the share that is tested."
         )
-    target = _target(settings, counted, total, dict(zip(sites.names, counted, strict=True)))
-    columns, encoder, target = _encoder(sites, found, counted, target, total)
+    sums = sites.total("totals")
+    target = _target(settings, dict(zip(sites.names, counted, strict=True)), float(sums["target_sum"]) / total)
+    columns, encoder, target = _encoder(sites, found, counted, sums, target, total)
     family = family_of(settings.model, target)
     count = settings.fold_count(total, 3 if settings.time else family.folds)
     starts = np.empty(0) if times is None else window_starts(times[times <= cut], count)
@@ -190,12 +192,12 @@ def _places(told: list[Told], numbers: list[Ints], count: int) -> Floats:
 
 
 def _encoder(
-    sites: Sites, found: Agreed, counted: list[Told], target: Target, total: int
+    sites: Sites, found: Agreed, counted: list[Told], sums: Arrays, target: Target, total: int
 ) -> tuple[Columns, Encoder, Target]:
     """The encoder, from summed counts and sums, and the target with its scale."""
-    known, sums = (np.sum([told.arrays[name] for told in counted], axis=0) for name in ("known", "sums"))
+    known, added = sums["known"], sums["sums"]
     numbers = tuple(
-        NumberColumn(name, float(sums[k] / known[k]) if known[k] else None, bool(known[k] < total))
+        NumberColumn(name, float(added[k] / known[k]) if known[k] else None, bool(known[k] < total))
         for k, name in enumerate(found.columns.numbers)
     )
     dates = tuple(_date_column(found, counted, k, name) for k, name in enumerate(found.columns.dates))
@@ -234,7 +236,7 @@ def _category_counts(about: Mapping[str, Any], column: str) -> tuple[dict[str, i
         raise InputError(f"Expected how often categories of {column!r} occur, got something else.") from error
 
 
-def _target(settings: Settings, counted: list[Told], total: int, by_name: Mapping[str, Told]) -> Target:
+def _target(settings: Settings, by_name: Mapping[str, Told], mean: float) -> Target:
     """Whether classes or a number are predicted; of a number, its mean."""
     labels = {name: told.about.get("labels") for name, told in by_name.items()}
     given = [each for each in labels.values() if each is not None]
@@ -257,7 +259,7 @@ def _target(settings: Settings, counted: list[Told], total: int, by_name: Mappin
             f"Expected the same kind of target at all sites, site {odd!r} has other values in {settings.target!r} than "
             "the others: write it in one way, or set the task."
         )
-    return Target((), float(sum(told.arrays["target_sum"] for told in counted) / total), 1.0)
+    return Target((), mean, 1.0)
 
 
 def _scaled(

@@ -14,10 +14,12 @@ from kinfolk.checks import InputError
 from kinfolk.engine.protocol import Arrays
 from kinfolk.engine.wire import Key, WireError
 from kinfolk.federation.joining import Join
+from kinfolk.federation.keys import Peer, Pins
 from kinfolk.federation.messages import refusal
 from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.service import SiteService, peek
 from kinfolk.federation.tables.agreeing import Agreed, check_settings
+from kinfolk.federation.tables.masks import Masks, new_salt
 from kinfolk.federation.tables.site_table import Answer, SiteTable
 from kinfolk.federation.tables.works import WORKS, answer, read_question
 from kinfolk.network.data import Data
@@ -31,6 +33,9 @@ from kinfolk.typing import Floats
 
 log = logging.getLogger(__name__)
 NOT_YET = SiteRows(["?"], ["?"], Data(np.zeros((1, 1)), np.zeros(1), np.array([0, 1])))  # before rows are encoded
+
+
+IN_LANES = "parameters for neighbours, sealed, and what the coordinator measures at every node"
 
 
 class Left(NamedTuple):
@@ -57,17 +62,24 @@ class TableService(SiteService):
         Where its key and the keys of others are kept.
     units : mapping of str to str, optional
         Units of columns, which have to be the same at all sites.
+    secure : bool
+        Whether to refuse sums that are not masked.
     """
 
     def __init__(
-        self, name: str, table: pandas.DataFrame, folder: str | Path, units: Mapping[str, str] | None = None
-    ) -> None:
+        self, name: str, table: pandas.DataFrame, folder: str | Path, units: Mapping[str, str] | None = None,
+        *, secure: bool = False,
+    ) -> None:  # fmt: skip
         if table.empty:
             raise InputError("Expected rows at this site, got none: check the file, or leave the federation.")
         super().__init__(name, NOT_YET, folder)
         self.table = SiteTable(table, units or {})
+        self.secure = secure
         self.left: list[Left] = []
         self._last: tuple[bytes, bytes] | None = None
+        self._job, self._number = b"", 0  # of the last question: no other may have it, as masks are for one answer
+        self._salt = b""
+        self._masks: Masks | None = None
         self._sizes: dict[str, int] = {}
 
     @property
@@ -102,6 +114,17 @@ class TableService(SiteService):
     def _go_on(self) -> None:
         """There is nothing to go on with."""
 
+    def _lanes(self, content: bytes) -> bytes:
+        """Answer all lanes, and enter it in the log of what left."""
+        found = super()._lanes(content)
+        self.left.append(Left("lanes", IN_LANES, (len(self.runs),), len(found)))
+        return found
+
+    def _hello(self, content: bytes) -> bytes:
+        if self.rows is NOT_YET:
+            raise WireError("Expected rows that are encoded, this table is not yet: ask about it first.")
+        return super()._hello(content)
+
     # ------------------------------------------------------------------ works
 
     def _work(self, content: bytes) -> bytes:
@@ -109,7 +132,14 @@ class TableService(SiteService):
         if self._last is not None and self._last[0] == content:
             return self._last[1]
         _, key = peek(content)
+        if key.run != self._job:  # masks of another job are never used again
+            self._job, self._number, self._masks = key.run, 0, None
+        if key.number <= self._number:
+            raise WireError(f"Expected a question after number {self._number}, got {key.number}: it is too old.")
         name, about, arrays = read_question(content, key, self._sizes)
+        if self.secure and self._masks is None and WORKS[name].summed:
+            raise WireError(f"Expected secure sums, as site {self.name!r} wants them: learn with secure=True.")
+        self._number = key.number
         try:
             text, out = self._done(name, about, arrays)
         except WireError:
@@ -124,6 +154,8 @@ class TableService(SiteService):
     def _told(self, key: Key, name: str, text: Mapping[str, Any], arrays: Arrays) -> bytes:
         """An answer, entered in the log of what left."""
         plain = {each: _as_declared(values, WORKS[name].gives[each].dtype) for each, values in arrays.items()}
+        if self._masks is not None and WORKS[name].summed:
+            plain = self._masks.masked(key.number, plain)
         content = answer(key, name, text, plain)
         for each, values in plain.items():
             self.left.append(Left(name, WORKS[name].gives[each].content, values.shape, values.nbytes))
@@ -135,6 +167,7 @@ class TableService(SiteService):
 
     def _done(self, name: str, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         works = {
+            "introduce": self._introduce, "masks": self._masked_with,
             "describe": self._describe, "count": self._count, "scale": self._scale, "encode": self._encode,
             "alone": self._alone, "score": self._score, "products": self._products, "finish": self._finish,
             "gains": self._gains, "pooled": self._pooled, "residuals": self._residuals,
@@ -145,9 +178,31 @@ class TableService(SiteService):
             "derivatives": self.table.derivatives, "slopes begin": self.table.slopes_begin,
             "slopes try": self.table.slopes_try, "slopes move": self.table.slopes_move,
             "slopes end": self.table.slopes_end, "traces": self.table.traces, "kin sums": self.table.kin_sums,
-            "kin": self.table.kin, "reach": self.table.reach,
+            "kin": self.table.kin, "reach": self.table.reach, "totals": self.table.totals,
         }  # fmt: skip
         return plain[name](**{each: _scalar(values) for each, values in arrays.items()})
+
+    def _introduce(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        """Begin a job with secure sums: new salt, so that no mask is used again."""
+        self._salt, self._masks = new_salt(), None
+        return {"key": self.key.public.hex(), "salt": self._salt.hex()}, {}
+
+    def _masked_with(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        """From now on, what is summed is masked."""
+        try:
+            known = {
+                Peer(str(name), bytes.fromhex(each["key"])): bytes.fromhex(each["salt"])
+                for name, each in about["sites"].items()
+            }
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise WireError("Expected the keys of all sites, got something else.") from error
+        own = Peer(self.name, self.key.public)
+        others = {peer: salt for peer, salt in known.items() if peer != own}
+        if known.get(own) != self._salt or not others or any(peer.name == self.name for peer in others):
+            raise WireError("Expected the keys of this site and of others, got something else.")
+        Pins(self.folder).check(dict(enumerate(others)))
+        self._masks = Masks(self.key, self.name, self._salt, others)
+        return {}, {}
 
     def _describe(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         settings = Settings.of(about)

@@ -120,22 +120,25 @@ class SiteTable:
         self.held_out = self.times > cut if settings.time else self._random_rows(settings)
         self.train = ~self.held_out
         rows = plain(self.table[self.train], columns)
-        values = np.array([rows[name].to_numpy(dtype=np.float64) for name in columns.numbers]).reshape(
-            len(columns.numbers), len(rows)
-        )
         dates, date_rows = self._dates(agreed)
-        labels = self._labels()
-        target = as_numbers(self.table[settings.target])[0][self.train]
         count = len(self.nodes)
-        text = {"categories": {name: _counts(rows[name]) for name in columns.categories}, "labels": labels}
+        text = {"categories": {name: _counts(rows[name]) for name in columns.categories}, "labels": self._labels()}
         return text, {
             "train_rows": np.bincount(self.owner[self.train], minlength=count),
             "test_rows": np.bincount(self.owner[self.held_out], minlength=count),
             "places": self._places(),
-            "known": (~np.isnan(values)).sum(axis=1),
-            "sums": np.nansum(values, axis=1),
             "dates": dates,
             "date_rows": date_rows,
+        }
+
+    def totals(self) -> Answer:
+        """Sums of the columns of numbers, and of the target if it is one."""
+        rows, names = plain(self.table[self.train], self.columns), self.columns.numbers
+        values = np.array([rows[name].to_numpy(dtype=np.float64) for name in names]).reshape(len(names), len(rows))
+        target = as_numbers(self.table[self._settings.target])[0][self.train]
+        return {}, {
+            "known": (~np.isnan(values)).sum(axis=1),
+            "sums": np.nansum(values, axis=1),
             "target_sum": np.float64(0.0 if np.isnan(target).any() else target.sum()),
         }
 

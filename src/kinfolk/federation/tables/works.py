@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas
 
 from kinfolk.engine.protocol import Arrays
 from kinfolk.engine.wire import Blob, Expected, Key, Slot, WireError, read, written
@@ -57,6 +58,8 @@ REDUCED = {
 }
 
 WORKS: dict[str, Work] = {
+    "introduce": Work(text="public key, and random bytes"),
+    "masks": Work(),
     "describe": Work(
         gives={
             "times": Array("different times", ("times",)),
@@ -70,13 +73,18 @@ WORKS: dict[str, Work] = {
             "train_rows": Array("training rows of every node", ("nodes",), WHOLE),
             "test_rows": Array("test rows of every node", ("nodes",), WHOLE),
             "places": Array("where every node is", ("nodes", "places"), gaps=True),
-            "known": Array("known numbers of every column", ("numbers",), WHOLE),
-            "sums": Array("sums of every column of numbers", ("numbers",)),
             "dates": Array("different dates of every column of dates", ("dates", "times"), gaps=True),
             "date_rows": Array("rows at each date", ("dates", "times"), WHOLE),
-            "target_sum": Array("sum of the target"),
         },
         text="categories that are not rare, with their numbers of rows; classes of the target",
+    ),
+    "totals": Work(
+        gives={
+            "known": Array("known numbers of every column", ("numbers",), WHOLE),
+            "sums": Array("sums of every column of numbers", ("numbers",)),
+            "target_sum": Array("sum of the target"),
+        },
+        summed=True,
     ),
     "scale": Work(
         takes={"centre": Array("about the mean", ("outputs",)), "target_centre": Array("mean of the target")},
@@ -230,6 +238,34 @@ WORKS: dict[str, Work] = {
 }
 
 
+def declared() -> pandas.DataFrame:
+    """All that may leave a site in answer to questions about its table: one row for every array.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The work, what leaves, its axes, and what the coordinator reads of it: the sum over sites, or every site's.
+
+    >>> declared().query("work == 'pooled'")[["content", "axes", "reads"]].values.tolist()
+    [['sums of losses over held-out rows', 'values × folds', 'sums over sites']]
+    """
+    rows = [
+        {"work": name, "content": each.content, "axes": " × ".join(each.axes) or "one number", "reads": _reads(work)}
+        for name, work in WORKS.items()
+        for each in work.gives.values()
+    ]
+    rows += [
+        {"work": name, "content": work.text, "axes": "text", "reads": _reads(work)}
+        for name, work in WORKS.items()
+        if work.text
+    ]
+    return pandas.DataFrame(rows)
+
+
+def _reads(work: Work) -> str:
+    return "sums over sites" if work.summed else "every site's"
+
+
 NUMBERS = {name: number for number, name in enumerate(WORKS)}
 
 
@@ -255,17 +291,23 @@ def answer(key: Key, name: str, about: Mapping[str, Any], arrays: Arrays) -> byt
     return Blob("result", key, written(about=about), arrays).encode()
 
 
-def answer_expected(name: str, sizes: Sizes) -> Expected:
-    """What a site may answer."""
-    return _expected("result", WORKS[name].gives, sizes)
+def answer_expected(name: str, sizes: Sizes, *, masked: bool = False) -> Expected:
+    """What a site may answer; ``masked``: words of secure sums in place of numbers."""
+    expected = _expected("result", WORKS[name].gives, sizes)
+    if not masked:
+        return expected
+    slots = {each: Slot("uint64", (2, *slot.shape), 1 + slot.exact) for each, slot in expected.slots.items()}
+    return Expected(expected.kinds, slots, expected.text)
 
 
-def read_answer(content: bytes, key: Key, name: str, sizes: Sizes) -> tuple[dict[str, Any], Arrays]:
+def read_answer(
+    content: bytes, key: Key, name: str, sizes: Sizes, *, masked: bool = False
+) -> tuple[dict[str, Any], Arrays]:
     """An answer that has arrived, checked."""
-    blob = Blob.decode(content, answer_expected(name, sizes))
+    blob = Blob.decode(content, answer_expected(name, sizes, masked=masked))
     if blob.key != key:
         raise WireError(f"Expected the answer to question {key.number}, got that to {blob.key.number}.")
-    _check(blob.arrays, WORKS[name].gives)
+    _check(blob.arrays, {} if masked else WORKS[name].gives)
     about: dict[str, Any] = read(blob.text, {"about": dict})["about"]
     return about, blob.arrays
 
@@ -278,7 +320,8 @@ def _check(arrays: Arrays, declared: Mapping[str, Array]) -> None:
     missing = [name for name in declared if name not in arrays]
     if missing:
         raise WireError(f"Expected all that is declared, got nothing for {missing[0]!r}.")
-    for name, values in arrays.items():
-        known = values[~np.isnan(values)] if declared[name].gaps and values.dtype.kind == "f" else values
+    for name, array in declared.items():
+        values = arrays[name]
+        known = values[~np.isnan(values)] if array.gaps and values.dtype.kind == "f" else values
         if not (np.abs(known) <= LARGEST).all():
             raise WireError(UNUSABLE)
