@@ -19,9 +19,9 @@ from kinfolk.tables.class_scores import calibration_curve, class_scores
 from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.intervals import Intervals
 from kinfolk.tables.judging import gain_over, judge
-from kinfolk.tables.node_gains import clearly_worse, node_gains, node_means, share_better
+from kinfolk.tables.node_gains import NodeSums, clearly_worse, node_gains, node_means, share_better
 from kinfolk.tables.target import Target
-from kinfolk.tables.uncertainty import by_times, log_ratio, missed_by_blocks, neighbourhoods, uncertainty
+from kinfolk.tables.uncertainty import Influence, by_times, log_ratio, missed_by_blocks, neighbourhoods, uncertainty
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import calibration
@@ -97,7 +97,7 @@ def test_the_error_of_the_logarithm_is_that_of_the_jackknife():
     assert ratio.influence.sum() == pytest.approx(0, abs=1e-12)
     left = [np.log(np.delete(ours, k).mean() / np.delete(base, k).mean()) for k in range(40)]
     jackknife = np.sqrt(39 / 40 * ((left - np.mean(left)) ** 2).sum())
-    found = uncertainty(ratio.influence, owner, None, kinfolk.graphs.edgeless(40))
+    found = uncertainty(Influence.of(ratio.influence, owner, None), kinfolk.graphs.edgeless(40))
     assert found.error == pytest.approx(jackknife, rel=0.02)
     assert (found.unit, found.units, found.block, found.freedom) == ("nodes", 40, 1, 39)
 
@@ -132,7 +132,7 @@ def test_blocks_of_times_know_the_error_of_a_mean(memory, monkeypatch):
     rng = np.random.default_rng(0)
     series = calibration.remembering(rng, 40, 4000, memory)
     truth = series.mean(axis=0).var()
-    found = np.mean([by_times((x - x.mean()) / 40, np.arange(40.0)).error ** 2 for x in series.T])
+    found = np.mean([by_times((x - x.mean()) / 40).error ** 2 for x in series.T])
     assert found == pytest.approx(truth, rel=0.1)
     assert missed_by_blocks(40, 10) == pytest.approx(4 / 3, rel=1e-9) if memory == 0 else missed_by_blocks(40, 10) > 2
 
@@ -256,7 +256,7 @@ def test_gains_of_nodes_are_posterior_means():
     rng = np.random.default_rng(0)
     truth, owner = rng.normal(1.0, 2.0, size=3000), np.repeat(np.arange(3000), 5)
     values = truth[owner] + 3.0 * rng.normal(size=15_000)
-    found = node_means(values, owner, 3001)
+    found = node_means(NodeSums.of(values, owner, 3001))
     trust = 4 / (4 + 9 / 5)
     expected = 1 + trust * (values.reshape(-1, 5).mean(axis=1) - 1)
     np.testing.assert_allclose(found.mean[:3000], expected, atol=0.25)
@@ -284,15 +284,15 @@ def test_shares_contain_the_truth():
     for seed in range(200):
         rng = np.random.default_rng(seed)
         truth, owner = rng.normal(0.5, 1.0, size=60), np.repeat(np.arange(60), 6)
-        found = share_better(truth[owner] + 2 * rng.normal(size=360), owner)
+        found = share_better(NodeSums.of(truth[owner] + 2 * rng.normal(size=360), owner))
         if found is not None:
             hits.append(found[0] - 1 <= 100 * np.mean(truth > 0) <= found[1] + 1)
     assert len(hits) > 150
     assert np.mean(hits) >= 0.9
-    assert share_better(np.ones(60), np.arange(60)) is None
-    assert share_better(rng.normal(size=40), np.repeat(np.arange(5), 8)) is None
+    assert share_better(NodeSums.of(np.ones(60), np.arange(60))) is None
+    assert share_better(NodeSums.of(rng.normal(size=40), np.repeat(np.arange(5), 8))) is None
     outsiders = np.where(np.arange(60) < 3, 50.0, 0.1)[owner] + rng.normal(size=360)
-    assert share_better(outsiders, owner) is None
+    assert share_better(NodeSums.of(outsiders, owner)) is None
 
 
 def test_few_nodes_are_wrongly_named():
@@ -301,7 +301,7 @@ def test_few_nodes_are_wrongly_named():
     for seed in range(200):
         rng = np.random.default_rng(seed)
         truth, owner = np.where(np.arange(50) < 10, -1.5, 0.0), np.repeat(np.arange(50), 10)
-        worse = clearly_worse(truth[owner] + rng.normal(size=500), owner)
+        worse = clearly_worse(NodeSums.of(truth[owner] + rng.normal(size=500), owner))
         named += len(worse)
         wrong.append(np.mean(worse >= 10) if len(worse) else 0.0)
     assert named > 1000

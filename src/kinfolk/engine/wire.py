@@ -32,9 +32,11 @@ from kinfolk.engine.protocol import Arrays, Sent
 
 MAGIC = b"kin1"
 KINDS = (
-    "hello", "introduction", "join", "joined", "request", "answer", "refusal", "letter", "exchange", "end", "ended"
+    "hello", "introduction", "join", "joined", "request", "answer", "refusal", "letter", "exchange", "end", "ended",
+    "lanes", "work", "result",
 )  # fmt: skip
 TYPES = ("float64", "float32", "int64", "int32", "uint8", "bool", "uint64", "int8", "int16", "float16")
+CODES = {np.dtype(name): code for code, name in enumerate(TYPES)}
 HEAD = struct.Struct("<4sB16sIQIH")
 MOST_ARRAYS, MOST_AXES, MOST_NAME = 4_096, 8, 200
 
@@ -158,7 +160,7 @@ class Blob:
 
 def _plain(name: str, values: Any) -> Any:
     array = np.ascontiguousarray(values).reshape(np.shape(values))
-    if array.dtype.name not in TYPES:
+    if array.dtype not in CODES:
         raise InputError(f"Expected an array of numbers for {name!r}, got {array.dtype}.")
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
@@ -167,7 +169,7 @@ def _entry(name: str, values: Any) -> bytes:
     known = name.encode()
     if len(known) > MOST_NAME:
         raise InputError(f"Expected a name of at most {MOST_NAME} bytes for an array, got {name!r:.80}.")
-    kind = struct.pack(f"<BB{values.ndim}Q", TYPES.index(values.dtype.name), values.ndim, *values.shape)
+    kind = struct.pack(f"<BB{values.ndim}Q", CODES[values.dtype], values.ndim, *values.shape)
     return struct.pack("<B", len(known)) + known + kind
 
 

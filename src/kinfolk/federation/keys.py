@@ -83,6 +83,8 @@ class Pins:
                     f"{fingerprint_of(peer.public)}: ask them; if they have a new key, remove {peer.name!r} from "
                     f"{str(self.path)!r}."
                 )
+        if all(peer.name in self.known for peer in peers.values()):
+            return
         self.known |= {peer.name: peer.public.hex() for peer in peers.values()}
         replace_file(self.path, json.dumps(self.known, indent=2).encode())
 

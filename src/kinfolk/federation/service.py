@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kinfolk.algorithms.catalog import rebuilt
-from kinfolk.checks import InputError, check_parameters
+from kinfolk.checks import InputError, check_parameters, listing
 from kinfolk.engine.protocol import Algorithm, Models
 from kinfolk.engine.specs import Spec, differences, spec_of
 from kinfolk.engine.wire import HEAD, KINDS, MAGIC, Blob, Expected, Key, WireError, read, written
 from kinfolk.federation.files import locked, replace_file
-from kinfolk.federation.joining import MOST_JOIN, MOST_TEXT, Introduction, Join, read_hello
+from kinfolk.federation.joining import ALL_ROWS, MOST_JOIN, MOST_TEXT, Introduction, Join, read_hello
 from kinfolk.federation.keys import Pins, SiteKey, fingerprint_of
+from kinfolk.federation.lanes import bundle_expected, bundled, unbundled
 from kinfolk.federation.ledger import Entry, Ledger
 from kinfolk.federation.messages import refusal
 from kinfolk.federation.rows import SiteRows
@@ -27,6 +28,7 @@ from kinfolk.federation.site_run import JOINED, SiteRun
 
 log = logging.getLogger(__name__)
 MARK, CURRENT = "rows", "current"
+IN_LANES = ("join", "request")  # what several lanes may ask in one message
 
 
 class SiteService:
@@ -63,7 +65,7 @@ class SiteService:
         self.agreed = agreed
         self._lock = locked(self.folder)
         self.key, self.ledger = SiteKey.at(self.folder), Ledger(self.folder)
-        self.run: SiteRun | None = None
+        self.runs: dict[int, SiteRun] = {}  # the lanes of the present run
         self._go_on()
 
     @property
@@ -72,9 +74,14 @@ class SiteService:
         return fingerprint_of(self.key.public)
 
     @property
+    def run(self) -> SiteRun | None:
+        """The present run, or its first lane."""
+        return self.runs.get(0)
+
+    @property
     def most(self) -> int:
         """The most bytes that a message to this site may have now."""
-        return max(MOST_JOIN, 0 if self.run is None else self.run.terms.request.largest)
+        return max(MOST_JOIN, bundle_expected({k: run.terms.request.largest for k, run in self.runs.items()}).largest)
 
     @property
     def models(self) -> Models:
@@ -85,9 +92,15 @@ class SiteService:
 
     def close(self) -> None:
         """Let go of the folder."""
-        if self.run is not None:
-            self.run.close()
+        for run in self.runs.values():
+            run.close()
         self._lock.close()
+
+    def part(self, number: int) -> SiteRows:
+        """The rows that a lane learns from."""
+        if number != ALL_ROWS:
+            raise WireError(f"Expected a run on all rows of this site, got one on part {number}, which it has not.")
+        return self.rows
 
     # ------------------------------------------------------------------ bytes in, bytes out
 
@@ -97,16 +110,27 @@ class SiteService:
             kind, key = peek(content)
         except WireError as error:
             return refusal(Key(), str(error))
-        work = {"hello": self._hello, "join": self._join, "request": self._request}.get(kind)
         try:
-            if work is None:
-                raise WireError(f"Expected hello, join or a request, got {kind!r}.")
-            return work(content)
+            if kind not in self.kinds:
+                raise WireError(f"Expected a message of the kind {listing(self.kinds)}, got {kind!r}.")
+            return self.kinds[kind](content)
         except InputError as error:
             return refusal(key, str(error))
         except Exception as error:  # its text may hold values of rows: it stays here
             log.exception("site %s cannot answer", self.name)
             return refusal(key, f"it failed ({type(error).__name__}); its own log has more")
+
+    @property
+    def kinds(self) -> Mapping[str, Callable[[bytes], bytes]]:
+        """What is answered, by kind of message."""
+        return {"hello": self._hello, "join": self._join, "request": self._request, "lanes": self._lanes}
+
+    def _lanes(self, content: bytes) -> bytes:
+        """Answer every lane of a bundle."""
+        key, letters = unbundled(content, bundle_expected({}, len(content)))
+        if any(peek(each)[0] not in IN_LANES for each in letters.values()):
+            raise WireError(f"Expected {' or '.join(IN_LANES)} in every lane, got something else.")
+        return bundled(key, {lane: self.answer(each) for lane, each in letters.items()})
 
     def _hello(self, content: bytes) -> bytes:
         schema = read_hello(content)
@@ -119,33 +143,40 @@ class SiteService:
         return encoded
 
     def _request(self, content: bytes) -> bytes:
-        run, (_, key) = self.run, peek(content)
-        if run is None or (run.join.key.run, run.join.key.lane) != (key.run, key.lane):
+        _, key = peek(content)
+        run = self.runs.get(key.lane)
+        if run is None or run.join.key.run != key.run:
             raise InputError("Expected a request of the run that this site has joined, got one of another: join first.")
         return run.answer(content)
 
     def _join(self, content: bytes) -> bytes:
-        """Take part in a run; the same join again is the same run."""
-        if self.run is None or content != (self.run.folder / JOINED).read_bytes():
+        """Take part in a run, or in one more lane of it; the same join again is the same run."""
+        _, key = peek(content)
+        if key.lane not in self.runs or content != self.runs[key.lane].joined:
             join = Join.decode(content, list(self.rows.nodes))
             Pins(self.folder).check(join.peers)
             run = self._made(join)
-            if self.run is not None:
-                self.run.close()
+            over = {lane for lane, other in self.runs.items() if lane == key.lane or other.join.key.run != key.run}
+            for lane in over:
+                self.runs.pop(lane).close()
             run.keep(content)
-            replace_file(self.folder / MARK, self.rows.mark.encode())
-            replace_file(self.folder / CURRENT, run.folder.name.encode())
-            self.run = run
-        assert self.run is not None
-        return Blob("joined", self.run.join.key, written(spec=spec_of(self.run.algorithm))).encode()
+            if run.folder is not None:
+                replace_file(self.folder / MARK, self.rows.mark.encode())
+                replace_file(self.folder / CURRENT, key.run.hex().encode())
+            self.runs[key.lane] = run
+        run = self.runs[key.lane]
+        return Blob("joined", run.join.key, written(spec=spec_of(run.algorithm))).encode()
 
     # ------------------------------------------------------------------ a run
 
     def _made(self, join: Join) -> SiteRun:
         algorithm = self._algorithm(join.spec)
-        rows = self.rows.with_features(join.features)
-        folder = SiteRun.folder_of(self.folder, join.key)
-        return SiteRun(join, algorithm, rows, self.key, self.name, folder, self.ledger)
+        rows = self.part(join.part).with_features(join.features)
+        return SiteRun(join, algorithm, rows, self.key, self.name, self._folder_of(join), self.ledger)
+
+    def _folder_of(self, join: Join) -> Path | None:
+        """Where a run is kept."""
+        return SiteRun.folder_of(self.folder, join.key)
 
     def _algorithm(self, spec: Spec) -> Algorithm[Any]:
         """What is run: rebuilt from names and numbers, or the owner's own, which has to be the same."""
@@ -178,16 +209,16 @@ class SiteService:
         current = self.folder / CURRENT
         if not current.exists():
             return
-        folder = self.folder / "runs" / current.read_text()
-        if not (folder / JOINED).exists():
-            return
-        if (self.folder / MARK).read_text() != self.rows.mark:
+        begun = [each for each in (self.folder / "runs").glob(f"{current.read_text()}-*") if (each / JOINED).exists()]
+        if begun and (self.folder / MARK).read_text() != self.rows.mark:
             raise InputError(
                 f"Expected the rows that site {self.name!r} has begun the present run with, got others: bring them "
-                f"back, or remove {str(folder)!r} to join anew."
+                f"back, or remove {str(begun[0])!r} to join anew."
             )
-        self.run = self._made(Join.decode((folder / JOINED).read_bytes(), list(self.rows.nodes)))
-        self.run.go_on()
+        for folder in begun:
+            join = Join.decode((folder / JOINED).read_bytes(), list(self.rows.nodes))
+            self.runs[join.key.lane] = self._made(join)
+            self.runs[join.key.lane].go_on()
 
 
 def peek(content: bytes) -> tuple[str, Key]:

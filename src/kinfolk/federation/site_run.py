@@ -68,8 +68,8 @@ class SiteRun:
         Of this site.
     name : str
         Of this site.
-    folder : Path
-        Where the run is kept.
+    folder : Path, optional
+        Where the run is kept; None: it ends with the process.
     ledger : Ledger
         Where it is written down what leaves.
     """
@@ -81,10 +81,11 @@ class SiteRun:
         rows: SiteRows,
         key: SiteKey,
         name: str,
-        folder: Path,
+        folder: Path | None,
         ledger: Ledger,
     ) -> None:
         self.join, self.algorithm, self.folder, self.ledger = join, algorithm, folder, ledger
+        self.joined = b""  # the join as it came
         sends = algorithm.sends(join.problem)
         if sends is None:
             raise InputError(
@@ -126,15 +127,21 @@ class SiteRun:
         return root / "runs" / f"{key.run.hex()}-{key.lane}"
 
     def keep(self, content: bytes) -> None:
-        """Make the folder of a new run; those of others go."""
+        """Make the folder of a new run; those of others go, but for other lanes of the same."""
+        self.joined = content
+        if self.folder is None:
+            return
         for other in self.folder.parent.glob("*"):
-            shutil.rmtree(other)
+            if other == self.folder or not other.name.startswith(self.join.key.run.hex()):
+                shutil.rmtree(other)
         self.folder.mkdir(parents=True)
         replace_file(self.folder / JOINED, content)
         self.journal = Journal(self.folder / REQUESTS)
 
     def go_on(self) -> None:
         """Where the process before has ended."""
+        assert self.folder is not None
+        self.joined = (self.folder / JOINED).read_bytes()
         path = self.folder / STATE
         if path.exists():
             with damage_noticed(path):
@@ -149,6 +156,7 @@ class SiteRun:
     def _save(self) -> None:
         """Write the state between two rounds; the requests that led to it can go."""
         assert self.journal is not None
+        assert self.folder is not None
         packer, snapshot = Packer(), self.worker.save(copy=False)
         header = {
             "number": self.number, "done": self.done, "heard": [[site, number] for site, number in self.heard.items()],
@@ -179,14 +187,15 @@ class SiteRun:
         asked = self.terms.decode_request(content)
         if asked.key.number <= self.number:
             raise WireError(f"Expected a request after number {self.number}, got {asked.key.number}: it is too old.")
-        assert self.journal is not None
         self._settle(asked)
-        if self.settled == self.done and (self._logged >= LOGGED or self.journal.size > LOGGED_BYTES):
+        full = self.journal is not None and (self._logged >= LOGGED or self.journal.size > LOGGED_BYTES)
+        if full and self.settled == self.done:
             self._save()
         answer = self._answered(asked)
-        self.journal.append(content)
+        if self.journal is not None:
+            self.journal.append(content)
+            self._logged += 1
         self.ledger.add(asked.key.run, asked.request.turn.round, self._leaving)
-        self._logged += 1
         self._last = _Last(content, answer)
         return answer
 

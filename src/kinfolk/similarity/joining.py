@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
 from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from kinfolk.network.network import Network
 from kinfolk.typing import Floats, Ints
 
 Needs = Literal["numbers only", "pooled rows"]
+Metric = Literal["euclidean", "cityblock"]
 NUMBERS_AT_ONCE = 2**24  # distances that are looked at together
 
 
@@ -36,7 +38,7 @@ class Measure(Protocol):
 class Placed(ABC):
     """A measure that puts every node at a point: distances are those of points, and are computed as needed."""
 
-    metric: ClassVar[Literal["euclidean", "cityblock"]] = "euclidean"
+    metric: ClassVar[Metric] = "euclidean"
 
     @abstractmethod
     def places(self, network: Network) -> Floats:
@@ -86,20 +88,32 @@ def nearest_kin(
     check_value("scale", "nearest_kin", scale, Annotated[float, Positive()] | Literal["median"])
     if dataclasses.is_dataclass(measure):
         check_parameters(measure)
-    ends, length = _joined(network, measure, k)
-    weights = np.exp(-length / ((float(np.median(length)) or 1.0) if scale == "median" else scale))
-    return Graph(network.graph.node_count, ends[weights > 0], weights[weights > 0], network.names)
-
-
-def _joined(network: Network, measure: Measure, k: int | None) -> tuple[Ints, Floats]:
-    """The pairs of which either end is among the k nearest of the other (pairs, 2), and their distances."""
     metric = measure.metric if isinstance(measure, Placed) else None
     table = measure.places(network) if isinstance(measure, Placed) else measure.distances(network)
+    return joined(table, metric, k, scale, network.names, type(measure).__name__)
+
+
+def joined(
+    table: Floats,
+    metric: Metric | None,
+    k: int | None,
+    scale: float | Literal["median"],
+    names: Sequence[Hashable],
+    measure: str,
+) -> Graph:
+    """The graph of nodes at some points, or with some distances if there is no ``metric``; see ``nearest_kin``."""
+    ends, length = _pairs(table, metric, k, measure)
+    weights = np.exp(-length / ((float(np.median(length)) or 1.0) if scale == "median" else scale))
+    return Graph(len(table), ends[weights > 0], weights[weights > 0], names)
+
+
+def _pairs(table: Floats, metric: Metric | None, k: int | None, measure: str) -> tuple[Ints, Floats]:
+    """The pairs of which either end is among the k nearest of the other (pairs, 2), and their distances."""
     known = np.flatnonzero(~np.isnan(table[:, 0] if metric else np.diagonal(table)))
     if len(known) < 2:
         raise InputError(
-            f"Expected two nodes at least that {type(measure).__name__} can compare, got {len(known)} of "
-            f"{network.graph.node_count}: nodes need data of their own to be found similar."
+            f"Expected two nodes at least that {measure} can compare, got {len(known)} of {len(table)}: nodes need "
+            "data of their own to be found similar."
         )
     chosen, found = [], []
     for some in np.array_split(known, max(1, len(known) ** 2 // NUMBERS_AT_ONCE)):

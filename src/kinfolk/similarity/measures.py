@@ -125,15 +125,30 @@ class DeviationDistance(Placed):
 
     def places(self, network: Network) -> Floats:
         """The differences d_i, those of all classes side by side."""
-        data = network.data
-        wanted = [(data.y == k).astype(float) for k in range(self.classes)] or [data.y]
+        return self.deviations(network.data, self.pooled(*self.sums(network.data)))
+
+    def sums(self, data: Data) -> tuple[Floats, Floats]:
+        """X'X (parameters, parameters) and X'Y (parameters, outputs): sums over nodes, and over sites."""
+        X, Y = self._rows(data)
+        return X.T @ X, X.T @ Y
+
+    def pooled(self, gram: Floats, products: Floats) -> Floats:
+        """The pooled models w̄ (parameters, outputs)."""
+        columns = [np.linalg.lstsq(gram + np.eye(len(gram)), each, rcond=None)[0] for each in products.T]
+        return np.stack(columns, axis=1)
+
+    def deviations(self, data: Data, pooled: Floats) -> Floats:
+        """The differences d_i of some nodes, given the pooled models."""
+        X, Y = self._rows(data)
         loss = Squared(reduction="sum", ridge=2 * self.shrinkage)
-        X = np.column_stack([data.X, np.ones(len(data.X))])
-        parts = []
-        for y in wanted:
-            pooled = np.linalg.lstsq(X.T @ X + np.eye(X.shape[1]), X.T @ y, rcond=None)[0]
-            parts.append(loss.bind(Data(X, y - X @ pooled, data.starts)).minimise())
+        rest = (y - X @ w for y, w in zip(Y.T, pooled.T, strict=True))
+        parts = [loss.bind(Data(X, each, data.starts)).minimise() for each in rest]
         return np.where(data.sizes[:, None] > 0, np.concatenate(parts, axis=1), np.nan)
+
+    def _rows(self, data: Data) -> tuple[Floats, Floats]:
+        """Features with a column of ones, and a column for every output."""
+        wanted = [(data.y == k).astype(float) for k in range(self.classes)] or [data.y]
+        return np.column_stack([data.X, np.ones(len(data.X))]), np.stack(wanted, axis=1)
 
 
 @dataclass(frozen=True)

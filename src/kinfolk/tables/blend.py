@@ -60,18 +60,35 @@ def blend_weights(
     seen: Bools = np.all([np.isfinite(each.reshape(len(y), -1)).all(axis=1) for each in predicted.values()], axis=0)
     stacked = np.stack([each[seen] for each in predicted.values()])  # (members, rows, ...)
     importance = row_weights(folding)[seen]
-    count = max(evidence(folding, owner, seen), 1)
-    prior, pull = prior_weights(names, count), min(1.0, CERTAIN / count)
+    count = evidence(folding, owner, seen)
+    if target.kind in ("number", "classes"):
+        return weights_of_products(names, error_products(stacked, y[seen], importance, target), count)
+    prior, pull = _prior_and_pull(names, count)
+    return _named(names, _nearly(stacked, y[seen], importance, target, prior, pull))
 
-    solve = _exactly if target.kind in ("number", "classes") else _nearly
-    found = solve(stacked, y[seen], importance, target, prior, pull)
+
+def weights_of_products(names: Sequence[str], Q: Floats, count: int) -> dict[str, float]:
+    """The weights for a quadratic loss, from Q alone, which is a sum over rows; ``count``: n.
+
+    >>> weights_of_products(["pooled", "tailored"], np.array([[2.0, 0.0], [0.0, 2.0]]), 1000)
+    {'pooled': 0.5, 'tailored': 0.5}
+    """
+    return _named(names, _exactly(Q, *_prior_and_pull(names, count)))
+
+
+def _prior_and_pull(names: Sequence[str], count: int) -> tuple[Floats, float]:
+    count = max(count, 1)
+    return prior_weights(names, count), min(1.0, CERTAIN / count)
+
+
+def _named(names: Sequence[str], found: Floats) -> dict[str, float]:
     clipped = np.where(found < NEGLIGIBLE, 0.0, found)
     return dict(zip(names, (clipped / clipped.sum()).tolist(), strict=True))
 
 
-def _exactly(stacked: Floats, y: Floats, importance: Floats, target: Target, prior: Floats, pull: float) -> Floats:
+def _exactly(Q: Floats, prior: Floats, pull: float) -> Floats:
     """For quadratic losses: the best weights for every set of members that could have some, and the best of these."""
-    Q, pulled = _products(stacked, y, importance, target), pull / (len(prior) * prior)
+    pulled = pull / (len(prior) * prior)
     best = float(np.diag(Q).min()) or 1.0
     H, b = Q / best + np.diag(pulled), pulled * prior
     found = (_on_support(H, b, np.array(some)) for some in _supports(np.diag(H)))
@@ -118,7 +135,7 @@ def _nearly(stacked: Floats, y: Floats, importance: Floats, target: Target, prio
     return min([first, prior, *sound], key=objective)
 
 
-def _products(stacked: Floats, y: Floats, importance: Floats, target: Target) -> Floats:
+def error_products(stacked: Floats, y: Floats, importance: Floats, target: Target) -> Floats:
     """Q with w'Qw the mean loss of the blend with weights w."""
     truth = y if not target.classes else (y[:, None] == np.arange(len(target.classes))).astype(np.float64)
     errors = (stacked - truth).reshape(len(stacked), len(y), -1) * (1.0 if target.classes else target.spread)
@@ -142,9 +159,18 @@ def row_weights(folding: Folding) -> Floats:
     """v_r, with sum 1: the same for all rows, or smaller for earlier folds of time."""
     folds = folding.folds
     weight = np.zeros(len(folds[0][1]))
-    for back, (_, held) in enumerate(reversed(folds)):
-        weight[held] = DECAY**back if folding.kind == "times" else 1.0
+    for factor, (_, held) in zip(fold_factors(folding.kind, len(folds)), folds, strict=True):
+        weight[held] = factor
     return np.asarray(weight / weight.sum())
+
+
+def fold_factors(kind: str, count: int) -> Floats:
+    """How much a row of every fold counts.
+
+    >>> fold_factors("times", 3).round(2).tolist(), fold_factors("rows", 2).tolist()
+    ([0.36, 0.6, 1.0], [1.0, 1.0])
+    """
+    return np.asarray((DECAY if kind == "times" else 1.0) ** np.arange(count - 1.0, -1.0, -1.0), dtype=np.float64)
 
 
 def evidence(folding: Folding, owner: Ints, seen: Bools) -> int:

@@ -51,14 +51,15 @@ class Columns:
 
 def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
     """Which column is what, refusing tables from which nothing can be learnt."""
-    _check_there(table, settings)
+    check_there(table, settings)
+    if table[settings.target].nunique() < 2:
+        raise InputError(
+            f"Expected a target that varies, column {settings.target!r} has one value only: nothing is to be learnt."
+        )
     mark = settings.test if isinstance(settings.test, str) else None
-    coords = _coords(table, settings)
-    moving = bool(coords) and not _settled(table, settings.node, list(coords))
-    taken = {settings.node, settings.target, mark, *(() if moving else coords)}
-    chosen = tuple(dict.fromkeys(settings.features)) or tuple(
-        map(str, (name for name in table.columns if name not in taken))
-    )
+    coords = find_coords(table, settings)
+    moving = bool(coords) and not settled(table, settings.node, list(coords))
+    chosen = chosen_columns(table, settings, coords, moving)
     usable, notes = _by_kind(table, chosen, settings)
     only_places = bool(coords) and not any(usable) and not settings.features
     if only_places:
@@ -75,32 +76,48 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
     return Columns(settings.node, settings.target, *usable, coords, settings.time, mark, (*about, *notes))
 
 
+def chosen_columns(
+    table: pandas.DataFrame, settings: Settings, coords: tuple[str, ...], moving: bool
+) -> tuple[str, ...]:
+    """The columns that are named as features, or all that have no other part; ``moving``: rows have own places."""
+    taken = {settings.node, settings.target, settings.test, *(() if moving else coords)}
+    others = (name for name in table.columns if name not in taken)
+    return tuple(dict.fromkeys(settings.features)) or tuple(map(str, others))
+
+
 def _by_kind(
     table: pandas.DataFrame, chosen: tuple[str, ...], settings: Settings
 ) -> tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], list[Note]]:
     """The usable ones of some columns, as numbers, categories and dates; and why others are left out."""
-    numbers, categories, dates, notes = [], [], [], []
+    found: dict[str, list[str]] = {"number": [], "category": [], "date": []}
+    notes = []
     for name in chosen:
-        column = table[name]
-        _check_values(column, name)
-        if column.isna().all():
-            notes.append(Note("empty column", {"column": name}))
-        elif column.nunique() <= 1:
-            notes.append(Note("constant column", {"column": name}))
-        elif written_like(column) is not None:
-            dates.append(name)
-        elif name not in settings.categorical and _is_number(column, name):
-            numbers.append(name)
-        elif _looks_like_date(column):
-            notes.append(Note("unreadable dates", {"column": name}))
-        elif _names_rows(column) and name not in settings.categorical:
-            notes.append(Note("names of rows", {"column": name}))
+        kind = kind_of(table[name], name, settings)
+        if kind != "empty column" and table[name].nunique() <= 1:
+            kind = "constant column"
+        if kind in found:
+            found[kind].append(name)
         else:
-            categories.append(name)
-    return (tuple(numbers), tuple(categories), tuple(dates)), notes
+            notes.append(Note(kind, {"column": name}))
+    return (tuple(found["number"]), tuple(found["category"]), tuple(found["date"])), notes
 
 
-def _check_there(table: pandas.DataFrame, settings: Settings) -> None:
+def kind_of(column: pandas.Series, name: str, settings: Settings) -> str:
+    """What a column holds: number, category or date; or why it is of no use, as the kind of a note."""
+    _check_values(column, name)
+    if column.isna().all():
+        return "empty column"
+    if written_like(column) is not None:
+        return "date"
+    if name not in settings.categorical and _is_number(column, name):
+        return "number"
+    if _looks_like_date(column):
+        return "unreadable dates"
+    return "names of rows" if _names_rows(column) and name not in settings.categorical else "category"
+
+
+def check_there(table: pandas.DataFrame, settings: Settings) -> None:
+    """Refuse a table without the columns that are named, or in which they make no sense."""
     named = [settings.node, settings.target, *settings.features, *settings.categorical, *settings.coords]
     named += [name for name in (settings.time, settings.test) if isinstance(name, str)]
     missing = [name for name in named if name not in table.columns]
@@ -121,13 +138,9 @@ def _check_there(table: pandas.DataFrame, settings: Settings) -> None:
         raise InputError(
             f"Expected a node in every row, column {settings.node!r} has none in {lost:,} rows: fill or drop them."
         )
-    if table[settings.target].nunique() < 2:
-        raise InputError(
-            f"Expected a target that varies, column {settings.target!r} has one value only: nothing is to be learnt."
-        )
 
 
-def _coords(table: pandas.DataFrame, settings: Settings) -> tuple[str, ...]:
+def find_coords(table: pandas.DataFrame, settings: Settings) -> tuple[str, ...]:
     """The columns of the coordinates, latitude first: those named, or some that look like it."""
     if len(settings.coords) == 2 and settings.coords[1].lower().startswith("lat"):
         return settings.coords[::-1]
@@ -155,11 +168,11 @@ def _are_places(table: pandas.DataFrame, node: str, names: list[str]) -> bool:
     if (read.isna() & table[names].notna()).any(axis=None) or table[node][known].nunique() < table[node].nunique():
         return False
     if not on_globe(tuple(names)):
-        return _settled(table, node, names) and bool(np.isfinite(read[known]).all(axis=None))
+        return settled(table, node, names) and bool(np.isfinite(read[known]).all(axis=None))
     return bool((np.abs(read[known].to_numpy()) <= LARGEST_DEGREES).all())
 
 
-def _settled(table: pandas.DataFrame, node: str, names: list[str]) -> bool:
+def settled(table: pandas.DataFrame, node: str, names: list[str]) -> bool:
     """Whether columns have one value for every node, as places do."""
     return bool((table.groupby(node)[names].nunique() <= 1).to_numpy().all())
 

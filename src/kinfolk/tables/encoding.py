@@ -74,12 +74,18 @@ class CategoryColumn:
     def fit(cls, name: str, values: Any) -> CategoryColumn:
         """Note the categories of the training rows; the rarest are joined where there are too many."""
         known, counts = np.unique(np.asarray(values, dtype=object), return_counts=True)
+        return cls.of_counts(name, dict(zip(map(str, known), counts.tolist(), strict=True)))
+
+    @classmethod
+    def of_counts(cls, name: str, counts: Mapping[str, int], *, others: bool = False) -> CategoryColumn:
+        """Note categories from how often each occurs; ``others``: there are more, whose names are not known."""
+        known = sorted(counts)
         if len(known) > MOST_CATEGORIES:
-            frequent = np.sort(np.argsort(counts, kind="stable")[-(MOST_CATEGORIES - 1) :])
-            return cls(name, tuple(map(str, known[frequent])), True)
-        if len(known) == 2:
-            return cls(name, (str(known[1]),), False, str(known[0]))
-        return cls(name, tuple(map(str, known)), False)
+            order = np.argsort([counts[each] for each in known], kind="stable")
+            return cls(name, tuple(known[k] for k in np.sort(order[-(MOST_CATEGORIES - 1) :])), True)
+        if len(known) == 2 and not others:
+            return cls(name, (known[1],), False, known[0])
+        return cls(name, tuple(known), others)
 
     @property
     def outputs(self) -> list[str]:
@@ -117,8 +123,12 @@ class DateColumn:
         """Note where the middle of the dates is, and which circles they complete."""
         written = written_like(column) or ISO
         times = as_times(column, written)
-        known = times[~np.isnan(times)]
-        return cls(name, float(known.mean()) if len(known) else 0.0, tuple(_circles(known)), written)
+        return cls.of_times(name, times[~np.isnan(times)], written)
+
+    @classmethod
+    def of_times(cls, name: str, times: Floats, written: str) -> DateColumn:
+        """Note the same of times in seconds."""
+        return cls(name, float(times.mean()) if len(times) else 0.0, tuple(_circles(times)), written)
 
     @property
     def outputs(self) -> list[str]:
@@ -186,9 +196,20 @@ class Encoder:
             np.zeros(1),
             np.ones(1),
         )
-        mean, deviation = _mean_and_deviation(bare.transform(rows))
-        scaled = bare._scaled
-        return dataclasses.replace(bare, centre=np.where(scaled, mean, 0.0), scale=np.where(scaled, deviation, 1.0))
+        raw = np.ascontiguousarray(bare.transform(rows).T)  # sums along rows in memory are the more exact ones
+        return bare.scaled(raw.mean(axis=1), raw.var(axis=1), len(rows))
+
+    def scaled(self, mean: Floats, variance: Floats, count: int) -> Encoder:
+        """The same with mean 0 and deviation 1, given those of ``count`` rows that it encodes.
+
+        The deviation is 1 where it differs from 0 by rounding alone, as in ``StandardScaler``.
+        """
+        rounding = np.finfo(np.float64).eps * count
+        same = variance <= rounding * variance + (rounding * mean) ** 2
+        deviation = np.where(same, 1.0, np.sqrt(variance))
+        return dataclasses.replace(
+            self, centre=np.where(self._scaled, mean, 0.0), scale=np.where(self._scaled, deviation, 1.0)
+        )
 
     @property
     def columns(self) -> set[str]:
@@ -308,15 +329,6 @@ def _known_way(written: Any) -> str:
 
 def _floats(column: pandas.Series) -> Floats:
     return column.to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def _mean_and_deviation(raw: Floats) -> tuple[Floats, Floats]:
-    """Of every column; the deviation is 1 where it differs from 0 by rounding alone, as in ``StandardScaler``."""
-    by_column = np.ascontiguousarray(raw.T)  # sums along rows in memory are the more exact ones
-    mean, variance = by_column.mean(axis=1), by_column.var(axis=1)
-    rounding = np.finfo(np.float64).eps * len(raw)
-    same = variance <= rounding * variance + (rounding * mean) ** 2
-    return mean, np.where(same, 1.0, np.sqrt(variance))
 
 
 def plain(table: pandas.DataFrame, columns: Columns) -> pandas.DataFrame:

@@ -34,6 +34,7 @@ from kinfolk.engine.selection import path
 from kinfolk.local_models.least_squares import LinearModel
 from kinfolk.network import graphs
 from kinfolk.network.data import Data
+from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
 from kinfolk.objective.couplings import Coupling, EuclideanNorm, SquaredNorm
 from kinfolk.objective.losses import Logistic, Loss, Squared
@@ -41,6 +42,7 @@ from kinfolk.report.facts import Role
 from kinfolk.tables.members.scores import loss_of
 from kinfolk.tables.own_code import from_file
 from kinfolk.tables.target import Target
+from kinfolk.typing import Floats
 
 RIDGES = (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 1e4)
 NO_RIDGE = 1e-8
@@ -138,7 +140,8 @@ class Family:
         """
         learns = self.learns
         if isinstance(learns, Loss):
-            learns = replace(learns, ridge=min(pooled.algorithm.loss.ridge / network.graph.node_count, ridge))
+            own = tailored_ridge(pooled.algorithm.loss.ridge, network.graph.node_count, ridge)
+            learns = replace(learns, ridge=own)
         if method in self.methods:
             return self.methods[method](learns, network, pooled)
         make = from_file(method, "a method", [*self.methods])
@@ -149,7 +152,17 @@ class Family:
 
 def degree(network: Network) -> float:
     """The mean weighted degree: what λ is measured in."""
-    return float(network.graph.weighted_degrees.mean()) or 1.0
+    return mean_degree(network.graph)
+
+
+def mean_degree(graph: Graph) -> float:
+    """The mean weighted degree."""
+    return float(graph.weighted_degrees.mean()) or 1.0
+
+
+def tailored_ridge(pooled: float, node_count: int, alone: float) -> float:
+    """The ridge term of every node; see ``Family.tailored``."""
+    return min(pooled / node_count, alone)
 
 
 # ---------------------------------------------------------------------- methods
@@ -158,9 +171,19 @@ def degree(network: Network) -> float:
 def _smooth(loss: Loss, network: Network, pooled: Run) -> Candidate:
     """Neighbours become similar; λ in units of the curvature of a typical node's loss."""
     losses = network.site.local_losses(loss)
-    scale = float(np.median(losses.trace[losses.has_data])) / losses.width / degree(network)
-    parts = SMOOTH_LAMS if len(network.data.y) <= MANY_ROWS else SMOOTH_LAMS[::2]
-    return _gtvmin("gtvmin-smooth", loss, SquaredNorm(), [part * scale for part in parts])
+    lams = smooth_lams(losses.trace[losses.has_data], losses.width, degree(network), len(network.data.y))
+    return smooth_candidate(loss, lams)
+
+
+def smooth_lams(traces: Floats, width: int, degree: float, rows: int) -> list[float]:
+    """λ to try, from the traces of the Hessians of nodes with data."""
+    scale = float(np.median(traces)) / width / degree
+    return [part * scale for part in (SMOOTH_LAMS if rows <= MANY_ROWS else SMOOTH_LAMS[::2])]
+
+
+def smooth_candidate(loss: Loss, lams: Sequence[float]) -> Candidate:
+    """GTV minimisation that makes neighbours similar."""
+    return _gtvmin("gtvmin-smooth", loss, SquaredNorm(), lams)
 
 
 def _clusters(loss: Loss, network: Network, pooled: Run) -> Candidate:

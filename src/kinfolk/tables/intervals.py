@@ -8,6 +8,7 @@ is divided by the scale of its node *without* this residual, so that the error o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,15 +75,13 @@ class Intervals:
                 f"Expected two residuals at least for prediction intervals, got {known.sum()}: use more folds or rows."
             )
         values, where = residuals[known], owner[known]
-        sizes = np.bincount(where, minlength=node_count)
-        squares: Floats = np.bincount(where, values**2, minlength=node_count).astype(np.float64)
-        shrink = _Shrinkage.of(values, where, squares, sizes)
-        scale = shrink.scale(squares, sizes)
-        without = shrink.scale(np.maximum(squares[where] - values**2, 0.0), sizes[where] - 1)
-        ratio = np.divide(values, without, out=np.zeros_like(values), where=without > 0)
+        moments = Moments.of(values, where, node_count)
+        shrink = Shrinkage.of(moments)
+        ratio = shrink.ratios(values, where, moments)
         new = values if elsewhere is None else elsewhere[~np.isnan(elsewhere)]
-        weight = 1 / sizes[where] if elsewhere is None else np.ones(len(new))
-        return cls(scale, sizes > 0, _quantiles(ratio, np.ones(len(ratio))), _quantiles(new, weight))
+        weight = 1 / moments.sizes[where] if elsewhere is None else np.ones(len(new))
+        inside, outside = quantiles(ratio, np.ones(len(ratio)), len(ratio)), quantiles(new, weight, len(new))
+        return cls(shrink.scale(moments.squares, moments.sizes), moments.sizes > 0, inside, outside)
 
     def interval(self, predicted: Floats, owner: Ints, level: float) -> tuple[Floats, Floats]:
         """The intervals around predictions; ``owner`` −1 stands for a node that was never seen."""
@@ -96,8 +95,24 @@ class Intervals:
         return ends[0], ends[1]
 
 
+class Moments(NamedTuple):
+    """The residuals of every node, added up: all that scales need, wherever the rows are."""
+
+    sizes: Ints  # (nodes,)
+    squares: Floats  # (nodes,) Σ r²
+    fourths: Floats  # (nodes,) Σ r⁴
+
+    @classmethod
+    def of(cls, values: Floats, where: Ints, node_count: int) -> Moments:
+        """Add up the residuals of rows."""
+        squares, fourths = (
+            np.bincount(where, values**power, minlength=node_count).astype(np.float64) for power in (2, 4)
+        )
+        return cls(np.bincount(where, minlength=node_count), squares, fourths)
+
+
 @dataclass(frozen=True)
-class _Shrinkage:
+class Shrinkage:
     """How much the logarithm of a node's mean square is worth beside that of the network."""
 
     centre: float  # mean logarithm
@@ -105,12 +120,13 @@ class _Shrinkage:
     noise: float  # variance of the logarithm of a mean of m squares, times m
 
     @classmethod
-    def of(cls, values: Floats, where: Ints, squares: Floats, sizes: Ints) -> _Shrinkage:
+    def of(cls, moments: Moments) -> Shrinkage:
         """Moments over the nodes with two rows at least, each counted by its rows."""
+        sizes, squares, _ = moments
         several = (sizes >= 2) & (squares > 0)
         if not several.any():
-            return cls(float(np.log((values**2).mean() or 1.0)), 0.0, NORMAL)
-        count, noise = sizes[several], _noise(values, where, squares, sizes)
+            return cls(float(np.log(squares.sum() / max(sizes.sum(), 1) or 1.0)), 0.0, NORMAL)
+        count, noise = sizes[several], _noise(moments)
         found = _logarithm(squares[several], count, noise)
         weight = count / count.sum()
         centre = float((weight * found).sum())
@@ -124,20 +140,25 @@ class _Shrinkage:
         trust = np.where(sizes > 0, self.between / (self.between + self.noise / count), 0.0)
         return np.exp((self.centre + trust * (found - self.centre)) / 2)
 
+    def ratios(self, values: Floats, where: Ints, moments: Moments) -> Floats:
+        """Residuals of rows over the scale of their node without this residual."""
+        without = self.scale(np.maximum(moments.squares[where] - values**2, 0.0), moments.sizes[where] - 1)
+        return np.divide(values, without, out=np.zeros_like(values), where=without > 0)
+
 
 def _logarithm(squares: Floats, count: Ints, noise: float) -> Floats:
     """The logarithm of a mean square, without the bias of the logarithm of a mean (to first order)."""
     return np.log(squares / count) + noise / (2 * count)
 
 
-def _noise(values: Floats, where: Ints, squares: Floats, sizes: Ints) -> float:
+def _noise(moments: Moments) -> float:
     """The variance of a square in parts of its squared mean: 2 for normal residuals, more for heavy tails.
 
     From the fourth moments within nodes; for m normal values Σ r⁴ m / (Σ r²)² is 3 m / (m + 2) in the mean.
     """
-    several = np.flatnonzero((sizes >= 2) & (squares > 0))
-    count, fourth = sizes[several], np.bincount(where, values**4, minlength=len(sizes))[several]
-    kurtosis = (count + 2) * fourth / squares[several] ** 2
+    several = (moments.sizes >= 2) & (moments.squares > 0)
+    count, squares, fourth = (each[several] for each in moments)
+    kurtosis = (count + 2) * fourth / squares**2
     return max(float((count * kurtosis).sum() / count.sum()) - 1, LEAST_NOISE)
 
 
@@ -145,9 +166,12 @@ def _grid() -> Floats:
     return np.linspace(0, 1, STEPS + 1)
 
 
-def _quantiles(values: Floats, weight: Floats) -> Floats:
-    """Weighted quantiles on the grid, a little outside the sample's own, as a new value may be beyond all of them."""
+def quantiles(values: Floats, weight: Floats, count: int) -> Floats:
+    """Weighted quantiles on the grid, a little outside the sample's own, as a new value may be beyond all of them.
+
+    ``count``: how many values there are; a value with a large weight may stand for many.
+    """
     order = np.argsort(values)
     share = (np.cumsum(weight[order]) - 0.5 * weight[order]) / weight.sum()
-    outward = 0.5 + (_grid() - 0.5) * (1 + 1 / len(values))
+    outward = 0.5 + (_grid() - 0.5) * (1 + 1 / count)
     return np.interp(outward, share, values[order])

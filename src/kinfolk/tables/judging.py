@@ -10,9 +10,9 @@ import scipy.stats
 
 from kinfolk.network.graph import Graph
 from kinfolk.report.facts import Judgement, Role, Verdict
-from kinfolk.tables.held_out import HeldOutErrors
-from kinfolk.tables.node_gains import clearly_worse, relative_gains, share_better
-from kinfolk.tables.uncertainty import FEW_TIMES, Uncertainty, log_ratio, uncertainty
+from kinfolk.tables.held_out import ComparedErrors
+from kinfolk.tables.node_gains import clearly_worse, share_better
+from kinfolk.tables.uncertainty import FEW_TIMES, Uncertainty, uncertainty
 from kinfolk.typing import Ints
 
 INSIDE = 0.975  # two-sided 95 %
@@ -39,34 +39,34 @@ class Gain(NamedTuple):
         return "helps" if self.low > 0 else "does not help" if self.high < 0 else "no clear difference"
 
 
-def gain_over(errors: HeldOutErrors, graph: Graph, baseline: str, method: str) -> Gain:
+def gain_over(errors: ComparedErrors, graph: Graph, baseline: str, method: str) -> Gain:
     """Compare two methods on the same rows: the gain, its 95 % interval, and what could have been seen.
 
     The interval is symmetric for the logarithm of the ratio of mean errors, with Student's t for few units.
     """
-    ratio = log_ratio(errors.rows[method], errors.rows[baseline], errors.owner)
-    found = uncertainty(ratio.influence, errors.owner, errors.times, graph)
+    ratio = errors.ratio(method, baseline)
+    found = uncertainty(ratio.influence, graph)
     gain = float(errors.less(errors.mean(method), errors.mean(baseline)))
     if found is None:
         return Gain(gain, None, None, None, None, None)
     reach, power = (float(scipy.stats.t.ppf(share, found.freedom)) * found.error for share in (INSIDE, POWER))
     low, high = (_less(errors, ratio.value + sign * reach) for sign in (1, -1))
     visible = _less(errors, -reach - power)
-    needed = int(np.ceil(len(errors.owner) * ((reach + power) / _distance(errors)) ** 2))
+    needed = int(np.ceil(errors.row_count * ((reach + power) / _distance(errors)) ** 2))
     return Gain(gain, low, high, visible, needed, found)
 
 
-def _less(errors: HeldOutErrors, log_of_ratio: float) -> float:
+def _less(errors: ComparedErrors, log_of_ratio: float) -> float:
     """The logarithm of a ratio of errors as per cent less error."""
     return float(errors.less(np.exp(log_of_ratio), 1.0))
 
 
-def _distance(errors: HeldOutErrors) -> float:
+def _distance(errors: ComparedErrors) -> float:
     """A gain of ``WANTED`` as a difference of logarithms of mean errors, which double where roots are shown."""
     return float(-np.log(1 - WANTED / 100) * np.log(4) / np.log(errors.target.shown(4.0)))
 
 
-def gain_over_better(errors: HeldOutErrors, graph: Graph, baselines: Sequence[Role], method: str) -> tuple[Role, Gain]:
+def gain_over_better(errors: ComparedErrors, graph: Graph, baselines: Sequence[Role], method: str) -> tuple[Role, Gain]:
     """The gain over the better of some baselines, and which one that is on the test rows.
 
     Test rows may be wrong about which one is better. So the interval is that of the smallest of the gains over each of
@@ -78,12 +78,12 @@ def gain_over_better(errors: HeldOutErrors, graph: Graph, baselines: Sequence[Ro
     return against, found[against]._replace(low=min(lows, default=None), high=min(highs, default=None))
 
 
-def judge(errors: HeldOutErrors, graph: Graph, baselines: Sequence[Role]) -> Judgement:
+def judge(errors: ComparedErrors, graph: Graph, baselines: Sequence[Role]) -> Judgement:
     """Compare the models that predict with the better baseline.
 
     Parameters
     ----------
-    errors : HeldOutErrors
+    errors : ComparedErrors
         The errors of the test rows, by role.
     graph : Graph
         Neighbours err alike, so blocks of them are compared.
@@ -97,11 +97,11 @@ def judge(errors: HeldOutErrors, graph: Graph, baselines: Sequence[Role]) -> Jud
     """
     against, found = gain_over_better(errors, graph, baselines, Role.FINAL)
     clear = found.verdict != "no clear difference"
-    gains = relative_gains(errors, Role.FINAL, against)
+    gains = errors.gains(Role.FINAL, against)
     control = None
-    if Role.CONTROL in errors.rows and found.verdict == "helps":
+    if Role.CONTROL in errors.methods and found.verdict == "helps":
         control = gain_over(errors, graph, against, Role.CONTROL).gain
-    named = clearly_worse(gains, errors.owner) if errors.times is None else np.array([], dtype=np.int64)
+    named = clearly_worse(gains) if errors.time_count is None else np.array([], dtype=np.int64)
     known = found.uncertainty
     return Judgement(
         verdict=found.verdict, against=against, alone_is_possible=Role.ALONE in baselines,
@@ -109,13 +109,13 @@ def judge(errors: HeldOutErrors, graph: Graph, baselines: Sequence[Role]) -> Jud
         unit=known.unit if known else None, units=known.units if known else 1, block=known.block if known else 0,
         few_times=_few_times(errors),
         nearer=errors.nearer(Role.FINAL, against), farther=errors.nearer(against, Role.FINAL),
-        better=share_better(gains, errors.owner) if clear else None, worse=_names(graph, named), control=control,
+        better=share_better(gains) if clear else None, worse=_names(graph, named), control=control,
     )  # fmt: skip
 
 
-def _few_times(errors: HeldOutErrors) -> int | None:
+def _few_times(errors: ComparedErrors) -> int | None:
     """How many times are tested, if they are too few to include the luck of a time."""
-    count = None if errors.times is None else len(np.unique(errors.times))
+    count = errors.time_count
     return count if count is not None and count < FEW_TIMES else None
 
 

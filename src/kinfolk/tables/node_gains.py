@@ -7,17 +7,18 @@ nodes that were looked at (Benjamini and Hochberg, J. R. Stat. Soc. B 57, 1995).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import scipy.stats
 
-from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.typing import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from kinfolk.tables.held_out import ComparedErrors
 
 SEVERAL_ROWS = 3  # a node, in the mean: with fewer, noise and differences between nodes cannot be separated well
 SEVERAL_NODES = 10
-LEVEL_ROWS = 2  # of all nodes, that count for the level of a node's loss
 FALSE_NAMES = 0.1  # share of the named nodes that may be wrongly named, in expectation
 USUAL = 1.645  # deviations: 90 % of a normal distribution lie within
 
@@ -33,24 +34,40 @@ class NodeMeans(NamedTuple):
     between_error: float
 
 
-def node_means(values: Floats, owner: Ints, node_count: int) -> NodeMeans:
+class NodeSums(NamedTuple):
+    """The values of rows, added up by node: all that the means of nodes need, wherever the rows are."""
+
+    sizes: Ints  # (nodes,) rows
+    total: Floats  # (nodes,)
+    squares: Floats  # (nodes,)
+
+    @classmethod
+    def of(cls, values: Floats, owner: Ints, node_count: int = 0) -> NodeSums:
+        """Add up the values of rows."""
+        total, squares = (
+            np.bincount(owner, each, minlength=node_count).astype(np.float64) for each in (values, values**2)
+        )
+        return cls(np.bincount(owner, minlength=node_count), total, squares)
+
+
+def node_means(sums: NodeSums) -> NodeMeans:
     """Posterior means of nodes, with s², μ and τ² estimated from all rows.
 
     τ² is its posterior mean for a flat prior on τ² ≥ 0: never zero, as few rows cannot prove that nodes do not
     differ. Where no node has two rows, all nodes get μ, and the error includes all that may lie between them.
 
-    >>> found = node_means(np.array([3.0, -1.0, 1.0, -3.0, 9.0]), np.array([0, 0, 1, 1, 2]), 4)
+    >>> found = node_means(NodeSums.of(np.array([3.0, -1.0, 1.0, -3.0, 9.0]), np.array([0, 0, 1, 1, 2]), 4))
     >>> found.mean.round(1), found.error.round(1)
     (array([ 1.2, -0.6,  7.8,  3. ]), array([1.9, 1.9, 2.6, 6.5]))
     """
-    sizes = np.bincount(owner, minlength=node_count)
+    sizes, node_count = sums.sizes, len(sums.sizes)
     seen = np.flatnonzero(sizes)
-    own = np.bincount(owner, values, minlength=node_count)[seen] / sizes[seen]
+    own = sums.total[seen] / sizes[seen]
     centre, apart = float(own.mean()), float(own.var(ddof=1)) if len(seen) > 1 else 0.0
-    freedom = len(values) - len(seen)
+    freedom = int(sizes.sum()) - len(seen)
     deviation = np.zeros(node_count)
     deviation[seen] = own
-    noise = float(((values - deviation[owner]) ** 2).sum()) / freedom if freedom else 0.0
+    noise = max(float((sums.squares[seen] - sizes[seen] * own**2).sum()), 0.0) / freedom if freedom else 0.0
     within = noise * float((1 / sizes[seen]).mean())
     between_error = np.hypot(apart * np.sqrt(2 / max(len(seen) - 1, 1)), within * np.sqrt(2 / max(freedom, 1)))
     between = _positive(apart - within, between_error)
@@ -75,40 +92,29 @@ def _positive(estimate: float, error: float) -> float:
     return float(estimate + error * np.exp(scipy.stats.norm.logpdf(at) - scipy.stats.norm.logcdf(at)))
 
 
-def relative_gains(errors: HeldOutErrors, method: str, baseline: str) -> Floats:
-    """For each test row the loss of the baseline minus that of a method, in parts of the baseline's loss at its node.
-
-    That loss is the mean of the node's *other* rows and of ``LEVEL_ROWS`` rows with the mean loss of all nodes: with
-    few rows it would be noise.
-    """
-    base, owner = errors.rows[baseline], errors.owner
-    total, sizes = np.bincount(owner, base)[owner], np.bincount(owner)[owner]
-    level = (total - base + LEVEL_ROWS * errors.mean(baseline)) / (sizes - 1 + LEVEL_ROWS)
-    difference = base - errors.rows[method]
-    return np.divide(difference, level, out=np.zeros_like(difference), where=level > 0)
-
-
-def node_gains(errors: HeldOutErrors, method: str, baseline: str, node_count: int) -> tuple[Floats, Floats]:
+def node_gains(errors: ComparedErrors, method: str, baseline: str, node_count: int) -> tuple[Floats, Floats]:
     """Per cent less error of a method at each node, shrunk, and the standard error; NaN without test rows."""
-    found = node_means(relative_gains(errors, method, baseline), errors.owner, node_count)
+    sums = errors.gains(method, baseline, node_count)
+    found = node_means(sums)
     left, whole = np.maximum(1 - found.mean, 0.0), np.ones(node_count)  # of the baseline's loss
     gain, worse = errors.less(left, whole), errors.less(left + found.error, whole)
-    tested = np.bincount(errors.owner, minlength=node_count) > 0
+    tested = sums.sizes > 0
     return np.where(tested, gain, np.nan), np.where(tested, gain - worse, np.nan)
 
 
-def share_better(gains: Floats, owner: Ints) -> tuple[float, float] | None:
+def share_better(gains: NodeSums) -> tuple[float, float] | None:
     """About how many nodes gain, per cent from and to; None where that cannot be told.
 
     The share of N(μ, τ²) above zero, for μ and τ² anywhere in their 90 % intervals. It cannot be told from few rows or
     nodes, nor where the means of nodes have much heavier tails than a normal distribution: a few nodes that differ
     much say nothing about the signs of many that differ little.
     """
-    tested = len(np.unique(owner))
-    if tested < SEVERAL_NODES or len(owner) < SEVERAL_ROWS * tested:
+    seen = gains.sizes > 0
+    tested = int(seen.sum())
+    if tested < SEVERAL_NODES or gains.sizes.sum() < SEVERAL_ROWS * tested:
         return None
-    found = node_means(gains, owner, int(owner.max()) + 1)
-    own = np.bincount(owner, gains)[np.unique(owner)] / np.bincount(owner)[np.unique(owner)]
+    found = node_means(gains)
+    own = gains.total[seen] / gains.sizes[seen]
     if scipy.stats.kurtosis(own) > 2 * np.sqrt(24 / tested):  # the standard error for normal means
         return None
     centres = found.centre + USUAL * found.centre_error * np.array([-1, 1])
@@ -119,21 +125,19 @@ def share_better(gains: Floats, owner: Ints) -> tuple[float, float] | None:
     return float(shares.min()), float(shares.max())
 
 
-def clearly_worse(gains: Floats, owner: Ints) -> Ints:
+def clearly_worse(gains: NodeSums) -> Ints:
     """The nodes that lose by t-tests on their own rows, such that few of them are wrongly named in expectation.
 
     >>> rng = np.random.default_rng(0)
     >>> gains = rng.normal(size=(9, 30)) - 2.0 * (np.arange(9) == 4)[:, None]
-    >>> clearly_worse(gains.ravel(), np.repeat(np.arange(9), 30))
+    >>> clearly_worse(NodeSums.of(gains.ravel(), np.repeat(np.arange(9), 30)))
     array([4])
     """
-    sizes = np.bincount(owner)
-    nodes = np.flatnonzero(sizes >= SEVERAL_ROWS)
+    nodes = np.flatnonzero(gains.sizes >= SEVERAL_ROWS)
     if not len(nodes):
         return nodes
-    count = sizes[nodes]
-    mean = np.bincount(owner, gains)[nodes] / count
-    square = np.bincount(owner, gains**2)[nodes] / count
+    count = gains.sizes[nodes]
+    mean, square = gains.total[nodes] / count, gains.squares[nodes] / count
     error = np.sqrt(np.maximum(square - mean**2, 0) / (count - 1))
     ratio = np.divide(mean, error, out=np.zeros_like(mean), where=error > 0)
     return nodes[false_discoveries_bounded(scipy.stats.t.cdf(ratio, count - 1))]

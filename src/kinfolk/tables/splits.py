@@ -65,7 +65,8 @@ def held_out_rows(table: pandas.DataFrame, columns: Columns, settings: Settings,
     if columns.mark is not None:
         held_out = marked(table[columns.mark], columns.mark)
     elif columns.time is not None:
-        held_out = _last(table_times(table, columns.time), float(settings.test))
+        times = table_times(table, columns.time)
+        held_out = times > last_cut(times, float(settings.test))
     elif settings.hold != "rows":
         held_out = _whole_units(units, float(settings.test), settings.seed)
     else:
@@ -89,11 +90,10 @@ def marked(column: pandas.Series, name: str) -> Bools:
     return words.map(meaning).to_numpy(dtype=bool)
 
 
-def _last(times: Floats, share: float) -> Bools:
-    """The rows after the time that leaves the share, or those of the last time if it has more rows."""
+def last_cut(times: Floats, share: float) -> float:
+    """The time after which rows are held out: the share of the rows, or those of the last time if it has more."""
     moments = np.unique(times)
-    cut = min(float(np.quantile(times, 1 - share, method="lower")), float(moments[max(len(moments) - 2, 0)]))
-    return times > cut
+    return min(float(np.quantile(times, 1 - share, method="lower")), float(moments[max(len(moments) - 2, 0)]))
 
 
 def _whole_units(units: Ints, share: float, seed: int) -> Bools:
@@ -162,11 +162,21 @@ def windows(times: Floats, count: int) -> Iterator[Fold]:
     >>> [(int(before.sum()), int(window.sum())) for before, window in windows(np.arange(12.0), 3)]
     [(6, 2), (8, 2), (10, 2)]
     """
-    moments, turn, rows = np.unique(times, return_inverse=True, return_counts=True)
+    yield from windows_between(times, window_starts(times, count))
+
+
+def window_starts(times: Floats, count: int) -> Floats:
+    """The first time of every window."""
+    moments, rows = np.unique(times, return_counts=True)
     enough = 1 + int(np.searchsorted(np.cumsum(rows), FIRST_PART * len(times)))
     first = min(max(int(np.ceil(FIRST_PART * len(moments))), enough), len(moments) - 1)
     cuts = np.linspace(first, len(moments), min(count, len(moments) - first) + 1).round()
-    yield from ((turn < low, (turn >= low) & (turn < high)) for low, high in pairwise(cuts))
+    return np.asarray(moments[cuts[:-1].astype(np.int64)])
+
+
+def windows_between(times: Floats, starts: Floats) -> Iterator[Fold]:
+    """The windows that begin at some times, each up to the next."""
+    yield from ((times < low, (times >= low) & (times < high)) for low, high in pairwise([*starts, np.inf]))
 
 
 def _later_in(table: pandas.DataFrame, columns: Columns, owner: Ints, held_out: Bools) -> str | None:

@@ -66,7 +66,7 @@ class Study:
     def shuffled(self) -> Study | None:
         """The control: graphs with the same degrees and places, drawn at random; None if there is no other graph."""
         seed = self.prepared.settings.seed
-        order = np.random.default_rng([seed, 5]).permutation(self.whole.node_count)
+        order = shuffled_order(self.whole.node_count, seed)
         drawn = [_shuffled(each, order, seed) for each in (self.whole, *self.parts)]
         if any(each is None for each in drawn):
             return None
@@ -96,8 +96,16 @@ def _shuffled(sample: Sample, order: Ints, seed: int) -> Sample | None:
     rows, places, wide = sample.rows, sample.places, sample.wide
     if places is not None:
         rows, places = _moved(rows, places, order), places[order]
-    if wide is not None:
-        there = np.argsort(order)  # the node that is now at each place
-        ends = np.stack([there[wide.head], there[wide.tail]], axis=1)
-        wide = Graph(wide.node_count, ends, wide.weights, wide.names)
+    wide = None if wide is None else moved_graph(wide, order)
     return dataclasses.replace(sample, rows=rows, network=sample.network.with_graph(graph), places=places, wide=wide)
+
+
+def shuffled_order(node_count: int, seed: int) -> Ints:
+    """For every node, another one at whose place it is in the control."""
+    return np.random.default_rng([seed, 5]).permutation(node_count)
+
+
+def moved_graph(graph: Graph, order: Ints) -> Graph:
+    """The graph of places with other nodes there."""
+    there = np.argsort(order)  # the node that is now at each place
+    return Graph(graph.node_count, np.stack([there[graph.head], there[graph.tail]], axis=1), graph.weights, graph.names)

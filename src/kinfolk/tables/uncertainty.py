@@ -27,6 +27,13 @@ MEMORY = 0.9  # correlation of one time with the next that intervals are made fo
 TINY = 1e-12  # of the larger error: what is added to an error of zero
 
 
+class SummedRatio(NamedTuple):
+    """The logarithm of a ratio of mean errors, and the influences on it, added up."""
+
+    value: float
+    influence: Influence
+
+
 class LogRatio(NamedTuple):
     """The logarithm of a ratio of mean errors, and what each row contributes to its deviation."""
 
@@ -58,35 +65,54 @@ def log_ratio(ours: Floats, base: Floats, owner: Ints) -> LogRatio:
     return LogRatio(float(np.log(A / B)), weight * ((ours + floor) / A - (base + floor) / B))
 
 
-def uncertainty(influence: Floats, owner: Ints, times: Floats | None, graph: Graph) -> Uncertainty | None:
+class Influence(NamedTuple):
+    """Influences added up: all that their standard error needs, wherever the rows are."""
+
+    sizes: Ints  # (nodes,) rows
+    total: Floats  # (nodes,) Σ u
+    squares: Floats  # (nodes,) Σ u²
+    by_time: Floats | None  # (times,) Σ u at each different time, where later times are predicted
+
+    @classmethod
+    def of(cls, influence: Floats, owner: Ints, times: Floats | None) -> Influence:
+        """Add up the influences of rows."""
+        total, squares = (np.bincount(owner, each).astype(np.float64) for each in (influence, influence**2))
+        by_time = None
+        if times is not None:
+            by_time = np.bincount(np.unique(times, return_inverse=True)[1], influence).astype(np.float64)
+        return cls(np.bincount(owner), total, squares, by_time)
+
+
+def uncertainty(influence: Influence, graph: Graph) -> Uncertainty | None:
     """The standard error of a sum of influences; None with fewer than two units.
 
     With many nodes, blocks of neighbours are the units, since neighbours err alike. With few that have several rows
     each, these very nodes are meant, and their rows are the units. Where later times are predicted, blocks of
     successive times are the units, the same for all nodes; with many nodes the wider of the two counts.
     """
-    tested, sizes = np.unique(owner, return_counts=True)
-    few = len(tested) < FEW_NODES
-    if times is not None:
-        over_times = by_times(influence, times)
-        found = [over_times] if few else [over_times, by_nodes(influence, owner, graph)]
+    sizes = influence.sizes[influence.sizes > 0]
+    few = len(sizes) < FEW_NODES
+    if influence.by_time is not None:
+        over_times = by_times(influence.by_time)
+        found = [over_times] if few else [over_times, by_nodes(influence, graph)]
     else:
         rows = few and sizes.min() >= SOME_ROWS
-        found = [by_rows(influence, owner) if rows else by_nodes(influence, owner, graph)]
+        found = [by_rows(influence) if rows else by_nodes(influence, graph)]
     known = [each for each in found if each is not None]
     return max(known, key=lambda each: each.error, default=None)
 
 
-def by_nodes(influence: Floats, owner: Ints, graph: Graph) -> Uncertainty | None:
+def by_nodes(influence: Influence, graph: Graph) -> Uncertainty | None:
     """Blocks of neighbouring nodes are independent."""
+    tested = np.flatnonzero(influence.sizes)
     number = neighbourhoods(graph)
-    block, where = np.unique(number[owner], return_inverse=True)
+    block, where = np.unique(number[tested], return_inverse=True)
     count = len(block)
     if count < 2:
         return None
-    total: Floats = np.bincount(where, influence).astype(np.float64)
+    total: Floats = np.bincount(where, influence.total[tested]).astype(np.float64)
     error = np.sqrt(count / (count - 1) * (total**2).sum())
-    largest = np.bincount(number[np.unique(owner)]).max()
+    largest = np.bincount(number[tested]).max()
     return Uncertainty(float(error), freedom_of_variance(total), "nodes", count, int(largest))
 
 
@@ -103,27 +129,25 @@ def freedom_of_variance(values: Floats) -> float:
     return float(min(count - 1, 2 * count / max(kurtosis - 1, TINY)))
 
 
-def by_rows(influence: Floats, owner: Ints) -> Uncertainty:
+def by_rows(influence: Influence) -> Uncertainty:
     """Rows of a node are independent, and the nodes are given; degrees of freedom by Satterthwaite's formula."""
-    node, where, sizes = np.unique(owner, return_inverse=True, return_counts=True)
-    apart = influence - (np.bincount(where, influence) / sizes)[where]
-    variance = np.bincount(where, apart**2) * sizes / (sizes - 1)
-    total = variance.sum()
-    freedom = total**2 / (variance**2 / (sizes - 1)).sum() if total > 0 else len(owner) - len(node)
-    return Uncertainty(float(np.sqrt(total)), float(freedom), "rows", len(owner), 1)
+    tested = influence.sizes > 0
+    sizes, total, squares = (each[tested] for each in influence[:3])
+    variance = np.maximum(squares - total**2 / sizes, 0.0) * sizes / (sizes - 1)
+    whole = variance.sum()
+    freedom = whole**2 / (variance**2 / (sizes - 1)).sum() if whole > 0 else sizes.sum() - len(sizes)
+    return Uncertainty(float(np.sqrt(whole)), float(freedom), "rows", int(sizes.sum()), 1)
 
 
-def by_times(influence: Floats, times: Floats) -> Uncertainty | None:
-    """Blocks of successive times are almost independent: moving blocks, all nodes together.
+def by_times(total: Floats) -> Uncertainty | None:
+    """Blocks of successive times are almost independent: moving blocks, all nodes together; ``total``: by time.
 
     Few long blocks, as loss differences may remember for long what their first correlations do not show; and
     widened by what blocks of this length miss of a memory of ``MEMORY``.
     """
-    moment, where = np.unique(times, return_inverse=True)
-    count = len(moment)
+    count = len(total)
     if count < FEW_TIMES:
         return None
-    total = np.bincount(where, influence)
     block = count // max(FEW_BLOCKS, round(np.sqrt(count / 10)))
     along = np.concatenate([[0.0], np.cumsum(total)])
     sums = along[block:] - along[:-block]

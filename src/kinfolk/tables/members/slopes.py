@@ -78,9 +78,8 @@ class RandomSlopes(Member):
         kept: list[tuple[Floats, Floats] | None] = [None] * len(problems)
         first = [gathered(losses, np.zeros((losses.node_count, losses.width))) for losses in problems]
         slopes = problems[0].width - 1
-        ridge = np.r_[np.full(slopes, max(sample.ridge, NO_RIDGE)), 0.0]
-        for mu0, mu1 in values:
-            strengths = Strengths(ridge, np.r_[np.full(slopes, mu1), mu0])
+        for value in values:
+            strengths = strengths_of(value, sample.ridge, slopes)
             for k, losses in enumerate(problems):
                 kept[k] = minimise(losses, strengths, kept[k], first[k])
             w = np.stack([start[0] + start[1] for start in kept if start is not None])
@@ -134,15 +133,53 @@ def height(losses: LinearLosses, strengths: Strengths, w0: Floats, u: Floats) ->
     return rows + 0.5 * float(strengths.common @ w0**2) + 0.5 * float((strengths.own * u**2).sum())
 
 
+class Eliminated(NamedTuple):
+    """How the deviations of nodes follow a step of w_0; this stays with the nodes."""
+
+    follow: Floats  # (nodes, parameters, parameters)
+    settle: Floats  # (nodes, parameters)
+
+
+class Reduced(NamedTuple):
+    """What is left to solve for w_0, a sum over nodes: this is what sites send."""
+
+    common: Floats  # (parameters, parameters)
+    pull: Floats  # (parameters,)
+
+
 def newton_step(sent: Gathered, strengths: Strengths, w0: Floats, u: Floats) -> tuple[Floats, Floats]:
     """The step for w_0 and all u_i: deviations are eliminated node by node, w_0 is solved for, then they follow."""
-    width = len(w0)
+    reduced, kept = eliminated(sent, strengths, u)
+    step0 = common_step(reduced, strengths, w0)
+    return step0, own_steps(kept, step0)
+
+
+def eliminated(sent: Gathered, strengths: Strengths, u: Floats) -> tuple[Reduced, Eliminated]:
+    """Eliminate the deviations of some nodes."""
+    width = sent.gradients.shape[1]
     own = sent.matrices + np.diag(strengths.own)  # (nodes, parameters, parameters)
     right = np.concatenate([sent.matrices, (sent.gradients + strengths.own * u)[:, :, None]], axis=2)
     solved = np.linalg.solve(own, right)
     follow, settle = solved[:, :, :width], solved[:, :, width]
     common = (sent.matrices - sent.matrices @ follow).sum(axis=0)
     pull = sent.gradients.sum(axis=0) - np.einsum("njk,nk->j", sent.matrices, settle)
-    common[np.diag_indices(width)] += strengths.common + 1e-10 * max(float(np.trace(common)) / width, 1e-10)
-    step0 = -np.linalg.solve(common, pull + strengths.common * w0)
-    return step0, -settle - follow @ step0
+    return Reduced(common, pull), Eliminated(follow, settle)
+
+
+def common_step(reduced: Reduced, strengths: Strengths, w0: Floats) -> Floats:
+    """The step of w_0."""
+    width = len(w0)
+    least = 1e-10 * max(float(np.trace(reduced.common)) / width, 1e-10)
+    common = reduced.common + np.diag(strengths.common + least)
+    return np.asarray(-np.linalg.solve(common, reduced.pull + strengths.common * w0))
+
+
+def own_steps(kept: Eliminated, step0: Floats) -> Floats:
+    """The steps of the deviations (nodes, parameters)."""
+    return np.asarray(-kept.settle - kept.follow @ step0)
+
+
+def strengths_of(value: Value, ridge: float, slopes: int) -> Strengths:
+    """What draws parameters towards zero, for a pair of values."""
+    mu0, mu1 = value
+    return Strengths(np.r_[np.full(slopes, max(ridge, NO_RIDGE)), 0.0], np.r_[np.full(slopes, mu1), mu0])

@@ -1,0 +1,218 @@
+"""learn_together(): the main job across organisations, at the coordinator, which has no rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kinfolk.federation.carrier import Post
+from kinfolk.federation.coordinator import Federation
+from kinfolk.federation.joining import Schema
+from kinfolk.federation.tables.agreeing import NEED_ROWS
+from kinfolk.federation.tables.asking import Sites
+from kinfolk.federation.tables.federated_run import FederatedRun, GatheredErrors
+from kinfolk.federation.tables.fitting import (
+    Graphs,
+    Tailored,
+    Validated,
+    graphs_of,
+    pooled_models,
+    shuffled,
+    slopes,
+)
+from kinfolk.federation.tables.preparing import Ready, prepare_together
+from kinfolk.federation.tables.site_table import bin_middles
+from kinfolk.network import graphs
+from kinfolk.tables.blend import weights_of_products
+from kinfolk.tables.choosing import FEW_RESIDUALS
+from kinfolk.tables.families import LINEAR_MEMBERS
+from kinfolk.tables.intervals import Moments, Shrinkage, quantiles
+from kinfolk.tables.prepared import edges_table
+from kinfolk.tables.settings import Settings
+from kinfolk.typing import Floats, Ints
+
+BARE = "pooled without trend"
+ONE_ROW = "every node has one row"
+RANDOM_AS_GOOD = "a random graph does as well"
+NO_SLOPES = -1
+
+
+def learn_together(
+    post: Post, sites: Sequence[str], settings: Settings, *, edges: Any = None, patience: float = 600.0,
+    secure: bool = False,
+) -> FederatedRun:  # fmt: skip
+    """Tailored models for the nodes of several sites, whose rows stay where they are.
+
+    Parameters
+    ----------
+    post : Post
+        What carries messages to the sites, each of which runs a ``TableService``.
+    sites : sequence of str
+        Their names.
+    settings : Settings
+        What is to be learnt; the same as for one table.
+    edges : pandas.DataFrame or sequence of pairs, optional
+        Pairs of nodes, and perhaps weights, if a graph is known.
+    patience : float
+        Seconds until a site has to have answered.
+    secure : bool
+        Whether sites mask what is summed, so that the coordinator reads nothing but sums over sites.
+
+    Returns
+    -------
+    FederatedRun
+        The comparison, the judgement, and what was chosen. The models stay at the sites.
+    """
+    asked = Sites(post, sites, patience, secure=secure)
+    ready = prepare_together(asked, settings, edges_table(edges))
+    federation = Federation(
+        graphs.edgeless(ready.node_count, ready.names), asked.names, post,
+        Schema(ready.encoder.get_feature_names_out()), patience=patience,
+    )  # fmt: skip
+    federation.gather()
+    return _Job(asked, ready, federation).run()
+
+
+class _Job:
+    """The steps from encoded rows to a comparison."""
+
+    def __init__(self, sites: Sites, ready: Ready, federation: Federation) -> None:
+        self.sites, self.ready, self.federation = sites, ready, federation
+        named = ready.settings.members or LINEAR_MEMBERS
+        self.named = [name for name in dict.fromkeys((*named, "tailored")) if name not in NEED_ROWS]
+        self.left_out: dict[str, str] = {}
+
+    def run(self) -> FederatedRun:
+        """All of it."""
+        validations, models = self._pooled()
+        self.pooled_models = models
+        ridge = validations["pooled"].value[0]
+        alone = self.alone
+        if "slopes" in self.named:
+            self._slopes(validations, ridge)
+        self.tailored = Tailored(self.sites, self.ready, self.federation, ridge, alone.value[0])
+        self.graphs = {each.name: each for each in graphs_of(self.sites, self.ready) if each.name in self.named}
+        wanted = [
+            (name, each, self.tailored.lams(each.whole, self.graphs["tailored"].whole)) for name, each in self._graphs()
+        ]
+        validations |= {each.name: each for each in self.tailored.validate(wanted)}
+        control = self._control(validations)
+        weights = self._weights(validations, {})
+        return self._finished(validations, weights, control)
+
+    def _graphs(self) -> list[tuple[str, Graphs]]:
+        return list(self.graphs.items())
+
+    # ------------------------------------------------------------------ members
+
+    def _pooled(self) -> tuple[dict[str, Validated], Any]:
+        """One model for all, with and without the trend of time; then every node alone."""
+        ready, ridges = self.ready, self.ready.family.ridges
+        values = [(ridge,) for ridge in ridges]
+        found = {}
+        for name, without in (("pooled", ()), *([(BARE, ready.trend)] if ready.trend else [])):
+            w = pooled_models(self.sites, ready, ridges, without)
+            losses = self.sites.total("pooled", {"name": name}, w=w[:-1])["losses"]
+            found[name] = (Validated.of(ready, name, values, losses), w[-1], without)
+        name = BARE if BARE in found and found[BARE][0].error < found["pooled"][0].error else "pooled"
+        validated, models, without = found[name]
+        self.trend_left_out = bool(without)
+        told = self.sites.total(
+            "alone", {"pooled": name}, best=validated.best, without=np.array(without, dtype=np.int64), ridges=ridges
+        )
+        self.alone = Validated.of(ready, "alone", values, told["losses"])
+        return {"pooled": Validated("pooled", values, validated.errors, validated.shares)}, models
+
+    def _slopes(self, validations: dict[str, Validated], ridge: float) -> None:
+        if self.ready.train_rows.max() < 2:
+            self.left_out["slopes"] = ONE_ROW
+        else:
+            validations["slopes"] = slopes(self.sites, self.ready, ridge)
+
+    # ------------------------------------------------------------------ weights and control
+
+    def _weights(self, validations: dict[str, Validated], again: dict[str, Validated]) -> dict[str, float]:
+        """The weights of the members; ``again``: those of the control in place of theirs."""
+        wanted = self.ready.settings.members or LINEAR_MEMBERS
+        names = [name for name in validations if name in wanted and name not in self.left_out] or ["pooled"]
+        kept = [again.get(name, validations[name]) for name in names]
+        found = self.sites.total(
+            "products", {"names": [each.name for each in kept]}, best=np.array([each.best for each in kept]),
+            factors=self.ready.factors,
+        )  # fmt: skip
+        count = self.ready.evidence(int(found["seen"]))
+        return weights_of_products(names, found["products"] / found["weight"], count)
+
+    def _control(self, validations: dict[str, Validated]) -> dict[str, tuple[Graphs, Validated]]:
+        """The members on graphs, with graphs and places drawn at random."""
+        drawn = shuffled(list(self.graphs.values()), self.ready)
+        if drawn is None:
+            return {}
+        fewer = {
+            each.name: sorted(
+                {*[lam for (lam,) in validations[each.name].values][::2], validations[each.name].value[0]}
+            )
+            for each in drawn
+        }
+        found = self.tailored.validate([(f"control {each.name}", each, fewer[each.name]) for each in drawn])
+        again = {each.name: (each, validated) for each, validated in zip(drawn, found, strict=True)}
+        by_similarity = self.ready.source.origin.kind == "similarity"
+        if by_similarity and validations["tailored"].error >= again["tailored"][1].error:
+            self.left_out["tailored"] = RANDOM_AS_GOOD
+        return again
+
+    # ------------------------------------------------------------------ the test
+
+    def _intervals(self, validations: dict[str, Validated], weights: dict[str, float]) -> tuple[Floats, Floats, Floats]:
+        """How residuals of nodes are drawn together, and quantiles of residuals; nothing for classes."""
+        ready, sites = self.ready, self.sites
+        none = np.empty(0), np.empty(0), np.empty(0)
+        if ready.target.classes:
+            return none
+        best = np.array([validations[name].best for name in weights])
+        told = sites.ask("residuals", {"names": list(weights)}, best=best, weights=list(weights.values()))
+        moments = Moments(*(ready.by_node([each.arrays[name] for each in told]) for name in Moments._fields))
+        if moments.sizes.sum() < FEW_RESIDUALS:
+            return none
+        shrink = Shrinkage.of(moments)
+        shrinkage = np.array([shrink.centre, shrink.between, shrink.noise])
+        sites.sizes |= {"bins": len(bin_middles())}
+        bins = sites.total("reach", shrinkage=shrinkage, spread=ready.target.spread)
+        inside, outside = (_quantiles(bins[name]) for name in ("inside", "outside"))
+        return shrinkage, inside, ready.target.spread * outside
+
+    def _finished(
+        self, validations: dict[str, Validated], weights: dict[str, float],
+        control: dict[str, tuple[Graphs, Validated]],
+    ) -> FederatedRun:  # fmt: skip
+        ready, sites = self.ready, self.sites
+        again = {name: validated for name, (_, validated) in control.items()}
+        other = self._weights(validations, again) if control else {}
+        final = [(name, each, validations[name].value[0]) for name, each in self._graphs()]
+        final += [(f"control {name}", each, validated.value[0]) for name, (each, validated) in control.items()]
+        self.tailored.final(final)
+        best = validations["slopes"].best if "slopes" in validations else NO_SLOPES
+        shrinkage, inside, outside = self._intervals(validations, weights)
+        named = [f"control {name}" if name in control else name for name in other]
+        methods = 2 + len(validations) + bool(control)
+        sites.sizes |= {"methods": methods, "series": methods + 1}
+        told = sites.ask(
+            "finish", {"graphs": [name for name, _, _ in final], "weights": list(weights), "control": named},
+            pooled=self.pooled_models[validations["pooled"].best], alone=self.alone.value[0], slopes=best,
+            lanes=np.arange(len(final)), weights=list(weights.values()), control=list(other.values()),
+            moments=ready.moments, shrinkage=shrinkage, inside=inside, outside=outside,
+        )  # fmt: skip
+        errors = GatheredErrors.of(ready, sites, told)
+        return FederatedRun(
+            ready=ready, graph=self.graphs["tailored"].whole, validations={**validations, "alone": self.alone},
+            weights=weights, left_out=self.left_out, errors=errors, trend_left_out=self.trend_left_out,
+            exchanges=sites.number + self.tailored.exchanges + 1, questions=sites.number, lanes=self.tailored.lanes,
+        )  # fmt: skip
+
+
+def _quantiles(bins: Ints) -> Floats:
+    """Quantiles of values that are known by bins."""
+    seen = bins > 0
+    return quantiles(bin_middles()[seen], bins[seen].astype(np.float64), int(bins.sum()))

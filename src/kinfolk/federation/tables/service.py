@@ -1,0 +1,316 @@
+"""TableService: one site of a federation that learns from tables. It answers works, and takes part in lanes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pandas
+
+from kinfolk.checks import InputError
+from kinfolk.engine.protocol import Arrays
+from kinfolk.engine.wire import Key, WireError
+from kinfolk.federation.joining import Join
+from kinfolk.federation.keys import Peer, Pins
+from kinfolk.federation.messages import refusal
+from kinfolk.federation.rows import SiteRows
+from kinfolk.federation.service import SiteService, peek
+from kinfolk.federation.tables.agreeing import Agreed, check_settings
+from kinfolk.federation.tables.masks import Masks, new_salt
+from kinfolk.federation.tables.site_table import Answer, SiteTable
+from kinfolk.federation.tables.works import WORKS, answer, read_question
+from kinfolk.network.data import Data
+from kinfolk.objective.linear_models import LinearModels
+from kinfolk.tables.columns import Columns, check_there
+from kinfolk.tables.dates import READERS
+from kinfolk.tables.encoding import Encoder
+from kinfolk.tables.settings import Settings
+from kinfolk.tables.target import Target
+from kinfolk.typing import Floats
+
+log = logging.getLogger(__name__)
+NOT_YET = SiteRows(["?"], ["?"], Data(np.zeros((1, 1)), np.zeros(1), np.array([0, 1])))  # before rows are encoded
+
+
+IN_LANES = "parameters for neighbours, sealed, and what the coordinator measures at every node"
+
+
+class Left(NamedTuple):
+    """What left a site: in answer to which work, what it is, its shape and its bytes."""
+
+    work: str
+    content: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+class TableService(SiteService):
+    """One site of a federation that learns from tables: bytes in, bytes out. Its rows stay here, and so do its models.
+
+    A process that dies has to begin anew, and the federation with it.
+
+    Parameters
+    ----------
+    name : str
+        The name of the site.
+    table : pandas.DataFrame
+        Its rows.
+    folder : Path
+        Where its key and the keys of others are kept.
+    units : mapping of str to str, optional
+        Units of columns, which have to be the same at all sites.
+    secure : bool
+        Whether to refuse sums that are not masked.
+    """
+
+    def __init__(
+        self, name: str, table: pandas.DataFrame, folder: str | Path, units: Mapping[str, str] | None = None,
+        *, secure: bool = False,
+    ) -> None:  # fmt: skip
+        if table.empty:
+            raise InputError("Expected rows at this site, got none: check the file, or leave the federation.")
+        super().__init__(name, NOT_YET, folder)
+        self.table = SiteTable(table, units or {})
+        self.secure = secure
+        self.left: list[Left] = []
+        self._last: tuple[bytes, bytes] | None = None
+        self._job, self._number = b"", 0  # of the last question: no other may have it, as masks are for one answer
+        self._salt = b""
+        self._masks: Masks | None = None
+        self._sizes: dict[str, int] = {}
+
+    @property
+    def kinds(self) -> Mapping[str, Callable[[bytes], bytes]]:
+        """Works besides what every site answers."""
+        return {**super().kinds, "work": self._work}
+
+    def part(self, number: int) -> SiteRows:
+        """The rows of a part."""
+        return self.table.part(number)
+
+    def predict(self, table: pandas.DataFrame, interval: float | None = None) -> Any:
+        """Predict rows of own nodes with the blend; nothing leaves.
+
+        Parameters
+        ----------
+        table : pandas.DataFrame
+            Rows with the node and the features.
+        interval : float, optional
+            The share of rows whose target shall lie between ``low`` and ``high``, such as 0.9; for numbers.
+
+        Returns
+        -------
+        array or pandas.DataFrame
+            Numbers or classes; with an interval, the columns ``low`` and ``high`` besides.
+        """
+        return self.table.predict(table, interval)
+
+    def _folder_of(self, join: Join) -> Path | None:
+        return None
+
+    def _go_on(self) -> None:
+        """There is nothing to go on with."""
+
+    def _lanes(self, content: bytes) -> bytes:
+        """Answer all lanes, and enter it in the log of what left."""
+        found = super()._lanes(content)
+        self.left.append(Left("lanes", IN_LANES, (len(self.runs),), len(found)))
+        return found
+
+    def _hello(self, content: bytes) -> bytes:
+        if self.rows is NOT_YET:
+            raise WireError("Expected rows that are encoded, this table is not yet: ask about it first.")
+        return super()._hello(content)
+
+    # ------------------------------------------------------------------ works
+
+    def _work(self, content: bytes) -> bytes:
+        """Answer a question; one that comes again gets the same answer."""
+        if self._last is not None and self._last[0] == content:
+            return self._last[1]
+        _, key = peek(content)
+        if key.run != self._job:  # masks of another job are never used again
+            self._job, self._number, self._masks = key.run, 0, None
+        if key.number <= self._number:
+            raise WireError(f"Expected a question after number {self._number}, got {key.number}: it is too old.")
+        name, about, arrays = read_question(content, key, self._sizes)
+        if self.secure and self._masks is None and WORKS[name].summed:
+            raise WireError(f"Expected secure sums, as site {self.name!r} wants them: learn with secure=True.")
+        self._number = key.number
+        try:
+            text, out = self._done(name, about, arrays)
+        except WireError:
+            raise
+        except InputError:  # its text may hold values of rows: it stays here
+            log.exception("site %s cannot work with its table", self.name)
+            return refusal(key, "Expected a table that can be learnt from, got another; the log of the site has more.")
+        found = self._told(key, name, text, out)
+        self._last = content, found
+        return found
+
+    def _told(self, key: Key, name: str, text: Mapping[str, Any], arrays: Arrays) -> bytes:
+        """An answer, entered in the log of what left."""
+        plain = {each: _as_declared(values, WORKS[name].gives[each].dtype) for each, values in arrays.items()}
+        if self._masks is not None and WORKS[name].summed:
+            plain = self._masks.masked(key.number, plain)
+        content = answer(key, name, text, plain)
+        for each, values in plain.items():
+            self.left.append(Left(name, WORKS[name].gives[each].content, values.shape, values.nbytes))
+        if WORKS[name].text:
+            size = len(content) - sum(values.nbytes for values in plain.values())
+            self.left.append(Left(name, WORKS[name].text, (), size))
+        log.info("site %s answered %r: %d bytes left it", self.name, name, len(content))
+        return content
+
+    def _done(self, name: str, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        works = {
+            "introduce": self._introduce, "masks": self._masked_with,
+            "describe": self._describe, "count": self._count, "scale": self._scale, "encode": self._encode,
+            "alone": self._alone, "score": self._score, "products": self._products, "finish": self._finish,
+            "gains": self._gains, "pooled": self._pooled, "residuals": self._residuals,
+        }  # fmt: skip
+        if name in works:
+            return works[name](about, arrays)
+        plain: dict[str, Callable[..., Answer]] = {  # their arrays are their arguments
+            "derivatives": self.table.derivatives, "slopes begin": self.table.slopes_begin,
+            "slopes try": self.table.slopes_try, "slopes move": self.table.slopes_move,
+            "slopes end": self.table.slopes_end, "traces": self.table.traces, "kin sums": self.table.kin_sums,
+            "kin": self.table.kin, "reach": self.table.reach, "totals": self.table.totals,
+        }  # fmt: skip
+        return plain[name](**{each: _scalar(values) for each, values in arrays.items()})
+
+    def _introduce(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        """Begin a job with secure sums: new salt, so that no mask is used again."""
+        self._salt, self._masks = new_salt(), None
+        return {"key": self.key.public.hex(), "salt": self._salt.hex()}, {}
+
+    def _masked_with(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        """From now on, what is summed is masked."""
+        try:
+            known = {
+                Peer(str(name), bytes.fromhex(each["key"])): bytes.fromhex(each["salt"])
+                for name, each in about["sites"].items()
+            }
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise WireError("Expected the keys of all sites, got something else.") from error
+        own = Peer(self.name, self.key.public)
+        others = {peer: salt for peer, salt in known.items() if peer != own}
+        if known.get(own) != self._salt or not others or any(peer.name == self.name for peer in others):
+            raise WireError("Expected the keys of this site and of others, got something else.")
+        Pins(self.folder).check(dict(enumerate(others)))
+        self._masks = Masks(self.key, self.name, self._salt, others)
+        return {}, {}
+
+    def _describe(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        settings = Settings.of(about)
+        check_settings(settings)
+        try:
+            check_there(self.table.given, settings)
+        except InputError as error:  # about names of columns: the others may know
+            raise WireError(str(error)) from error
+        text, out = self.table.describe(settings)
+        self._sizes = {"nodes": len(self.table.nodes)}
+        return text, out
+
+    def _count(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        settings = self.table._settings
+        names = {each: tuple(_texts(about, each)) for each in ("numbers", "categories", "dates", "coords")}
+        columns = Columns(settings.node, settings.target, **names, time=settings.time, mark=None, notes=())
+        written = dict(zip(names["dates"], _texts(about, "written"), strict=True))
+        if not set(written.values()) <= set(READERS):
+            raise WireError("Expected ways to write dates that are known, got others.")
+        return self.table.count(Agreed(columns, written, []), arrays["numbers"], float(arrays["cut"]))
+
+    def _scale(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        count = len(arrays["centre"])
+        encoder = _encoder(about, np.zeros(count), np.ones(count))
+        return self.table.scale(encoder, _target(about), arrays["centre"], float(arrays["target_centre"]))
+
+    def _encode(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        encoder = _encoder(about, arrays["centre"], arrays["scale"])
+        target = _target(about, float(arrays["target_centre"]), float(arrays["target_spread"]))
+        folds = about.get("folds")
+        if not isinstance(folds, int) or not 0 < folds < 1_000:
+            raise WireError("Expected a number of folds, got something else.")
+        text, out = self.table.encode(encoder, target, folds, arrays["starts"])
+        width, count = len(encoder.get_feature_names_out()) + 1, len(self.table.folds)
+        self._sizes |= {"width": width, "folds": count, "parts": count + 1, "two": 2}
+        self._sizes |= {"kinds": max(len(target.classes), 1)}
+        self.rows = self.part(count)
+        return text, out
+
+    def _pooled(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        return self.table.pooled(_text(about, "name"), arrays["w"])
+
+    def _alone(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        return self.table.alone(_text(about, "pooled"), int(arrays["best"]), arrays["without"], arrays["ridges"])
+
+    def _score(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        models = [self._lane_models(lane) for lane in arrays["lane"].tolist()]
+        return self.table.score(_text(about, "name"), arrays["value"], arrays["part"], models)
+
+    def _products(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        return self.table.products(_texts(about, "names"), arrays["best"], arrays["factors"])
+
+    def _finish(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        models: dict[str, Floats] = {"pooled": arrays["pooled"][None]}
+        if int(arrays["slopes"]) >= 0:
+            models["slopes"] = self.table.slopes_models(int(arrays["slopes"]))
+        for name, lane in zip(_texts(about, "graphs"), arrays["lanes"].tolist(), strict=True):
+            models[name] = self._lane_models(lane)
+        weights, control = (
+            dict(zip(_texts(about, each), arrays[each].tolist(), strict=True)) for each in ("weights", "control")
+        )
+        if len(arrays["shrinkage"]):
+            self.table.keep_intervals(arrays["shrinkage"], arrays["inside"], arrays["outside"])
+        return self.table.finish(models, float(arrays["alone"]), weights, control, arrays["moments"])
+
+    def _residuals(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        return self.table.residuals(_texts(about, "names"), arrays["best"], arrays["weights"])
+
+    def _gains(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        return self.table.gains(_text(about, "method"), _text(about, "baseline"), float(arrays["level"]))
+
+    def _lane_models(self, lane: int) -> Floats:
+        if lane not in self.runs:
+            raise WireError(f"Expected a lane of the present run, got {lane}.")
+        return cast(LinearModels, self.runs[lane].models).w
+
+
+def _as_declared(values: Any, dtype: str) -> Any:
+    return np.ascontiguousarray(values, dtype=dtype).reshape(np.shape(values))
+
+
+def _scalar(values: Any) -> Any:
+    return values if values.ndim else values.item()
+
+
+def _text(about: Mapping[str, Any], name: str) -> str:
+    found = about.get(name)
+    if not isinstance(found, str):
+        raise WireError(f"Expected a text {name!r}, got something else.")
+    return found
+
+
+def _texts(about: Mapping[str, Any], name: str) -> list[str]:
+    found = about.get(name)
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise WireError(f"Expected texts {name!r}, got something else.")
+    return found
+
+
+def _encoder(about: Mapping[str, Any], centre: Floats, scale: Floats) -> Encoder:
+    try:
+        return Encoder.of(about["encoder"], {"centre": centre, "scale": scale})
+    except (ValueError, TypeError, KeyError) as error:
+        raise WireError(f"Expected an encoder, got something else ({type(error).__name__}).") from error
+
+
+def _target(about: Mapping[str, Any], centre: float = 0.0, spread: float = 1.0) -> Target:
+    classes = about.get("classes")
+    if not isinstance(classes, list) or not all(isinstance(each, str | int | float | bool) for each in classes):
+        raise WireError("Expected classes of the target, got something else.")
+    return Target(tuple(classes), centre, spread)

@@ -1,0 +1,385 @@
+"""The main job across sites: the answer of one table, from sums and numbers per node; differences refused."""
+
+import json
+import threading
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+
+from kinfolk import InputError, learn
+from kinfolk.engine.wire import Blob, Key
+from kinfolk.federation.carrier import refusal_in
+from kinfolk.federation.files import made
+from kinfolk.federation.keys import Peer, SiteKey
+from kinfolk.federation.service import peek
+from kinfolk.federation.sockets import SocketPost, serve
+from kinfolk.federation.tables.learning import learn_together
+from kinfolk.federation.tables.masks import Masks, new_salt, summed, to_numbers, to_words
+from kinfolk.federation.tables.service import TableService
+from kinfolk.federation.tables.site_table import LEAST_NAMED
+from kinfolk.federation.tables.works import NUMBERS, WORKS, question, read_answer
+from kinfolk.tables import Settings
+
+pytest.importorskip("cryptography", reason="the package cryptography is not installed")
+MEMBERS = "pooled,slopes,tailored,wide"
+
+
+class Direct:
+    """Carries blobs by calling the services; remembers what sites answered."""
+
+    def __init__(self, services):
+        self.services, self.answers, self.exchanges = services, [], 0
+
+    def ask(self, blobs, most, seconds):
+        self.exchanges += 1
+        found = {name: self.services[name].answer(blob) for name, blob in blobs.items()}
+        assert all(len(answer) <= most[name] for name, answer in found.items())
+        self.answers += list(found.items())
+        return found
+
+
+def shops(count=9, rows=14, *, classes=False, seed=0):
+    """Shops on a map, whose slopes vary smoothly; a column with gaps, and one of categories."""
+    rng = np.random.default_rng(seed)
+    place = np.sort(rng.random(count))
+    table = pandas.DataFrame({
+        "shop": np.repeat([f"shop {k}" for k in range(count)], rows),
+        "x": np.repeat(place, rows),
+        "y": np.repeat(rng.random(count), rows),
+        "price": rng.normal(5, 2, size=count * rows),
+        "size": rng.normal(size=count * rows),
+        "kind": rng.choice(["a", "b", "c"], count * rows),
+    })  # fmt: skip
+    table["sales"] = (4 * table["x"] - 2) * table["price"] + table["size"] + (table["kind"] == "a")
+    table["sales"] += rng.normal(size=len(table))
+    table.loc[rng.random(len(table)) < 0.05, "size"] = np.nan
+    if classes:
+        table["sales"] = np.where(table["sales"] > table["sales"].median(), "high", "low")
+    return table
+
+
+def cut(table, count=3, node="shop"):
+    """The tables of several sites, cut by node."""
+    names = sorted(table[node].unique())
+    home = table[node].map({name: k * count // len(names) for k, name in enumerate(names)})
+    return {f"site {k}": table[home == k].reset_index(drop=True) for k in range(count)}
+
+
+def together(tables, folder, edges=None, secure=False, **settings):
+    """Learn together with sites that are called directly; the run, the post and the services."""
+    services = {name: TableService(name, table, Path(folder) / name) for name, table in tables.items()}
+    post = Direct(services)
+    try:
+        run = learn_together(post, list(services), Settings.of(settings), edges=edges, secure=secure)
+        assert run.judgement is not None  # its last question is asked while sites are there
+    finally:
+        for service in services.values():
+            service.close()
+    return run, post, services
+
+
+def assert_same(run, pooled, digits=4):
+    """The same values are chosen, and weights, errors and the judgement are those of one table."""
+    for name, validated in run.validations.items():
+        np.testing.assert_allclose(validated.value, pooled.entries[name].value, rtol=1e-9, err_msg=name)
+    ours, theirs = run.leaderboard, pooled.leaderboard
+    assert set(ours.index) <= set(theirs.index)
+    for column in ("error", "validated"):
+        np.testing.assert_allclose(
+            ours[column].astype(float), theirs.loc[ours.index, column].astype(float), rtol=10.0**-digits
+        )
+    np.testing.assert_allclose(list(run.weights.values()), pooled.weights[list(run.weights)], atol=2e-3)
+    assert run.judgement.text == pooled.judgement.text
+
+
+# ---------------------------------------------------------------------- the same answer
+
+
+def test_numbers_on_a_map(tmp_path):
+    table = shops(6, 12)
+    settings = {"node": "shop", "target": "sales", "members": MEMBERS, "folds": 2, "neighbours": 2}
+    run, post, services = together(cut(table, 2), tmp_path, **settings)
+    pooled = learn(table, progress=False, **settings)
+    assert_same(run, pooled)
+    assert set(run.leaderboard.index) == {"final", "pooled", "slopes", "tailored", "wide", "alone", "control"}
+    assert post.exchanges == run.exchanges + 1  # with the one that the judgement asks
+    own = cut(table, 2)["site 1"]
+    ours, theirs = services["site 1"].predict(own, interval=0.8), pooled.predict(own, interval=0.8)
+    np.testing.assert_allclose(ours["sales"], theirs["sales"], rtol=0, atol=2e-3)
+    width = (theirs["high"] - theirs["low"]).to_numpy()
+    np.testing.assert_allclose(ours["high"] - ours["low"], width, rtol=0.02)  # bins of residuals are that wide
+
+
+def test_two_classes_and_kin_by_similarity(tmp_path):
+    """Logistic losses: Newton's method on sums; the graph from how models of nodes differ."""
+    table = shops(6, 20, classes=True).drop(columns=["x", "y"])
+    settings = {"node": "shop", "target": "sales", "members": "pooled,slopes,tailored", "folds": 2, "lam": 1.0}
+    run, _, services = together(cut(table), tmp_path, **settings)
+    pooled = learn(table, progress=False, **settings)
+    assert_same(run, pooled)
+    np.testing.assert_allclose(run.graph.weights, pooled.graph.weights, rtol=1e-9)
+    own = cut(table)["site 0"]
+    assert (services["site 0"].predict(own) == pooled.predict(own).to_numpy()).mean() > 0.99
+
+
+def test_later_times_and_given_edges(tmp_path):
+    """Windows of time, a trend that is kept or not, and a judgement by times."""
+    rng = np.random.default_rng(3)
+    days, names = pandas.date_range("2026-01-01", periods=24).strftime("%Y-%m-%d"), ["a", "b", "c", "d"]
+    table = pandas.DataFrame({"node": np.repeat(names, 24), "day": np.tile(days, 4), "heat": rng.normal(size=96)})
+    table["use"] = np.repeat([1.0, 1.2, 2.0, 2.2], 24) * table["heat"] + np.tile(np.arange(24) / 10, 4)
+    table["use"] += 0.1 * rng.normal(size=96)
+    settings = {"node": "node", "target": "use", "time": "day", "members": "pooled,slopes,tailored", "lam": 2.0}
+    edges = [("a", "b"), ("b", "c"), ("c", "d")]
+    run, *_ = together(cut(table, 2, "node"), tmp_path, edges=edges, **settings)
+    pooled = learn(table, edges=edges, progress=False, **settings)
+    assert_same(run, pooled)
+    assert run.judgement.unit == "times"
+    assert run.trend_left_out == ("no trend" in [note.kind for note in pooled.remarks])
+
+
+def test_over_sockets(tmp_path):
+    table = shops(4, 12).drop(columns=["x", "y"])
+    settings = {"node": "shop", "target": "sales", "members": "pooled,tailored", "folds": 2, "lam": 1.0}
+    settings["graph"] = "complete"
+    services = {name: TableService(name, each, tmp_path / name) for name, each in cut(table, 2).items()}
+    with SocketPost() as post:
+        running = [threading.Thread(target=serve, args=(each, post.address), daemon=True) for each in services.values()]
+        for thread in running:
+            thread.start()
+        run = learn_together(post, list(services), Settings.of(settings))
+        assert_same(run, learn(table, progress=False, **settings))
+        assert "There is no control: no other graph has the same degrees, or too few to draw one." in run.notes
+    for thread in running:
+        thread.join(30)
+        assert not thread.is_alive()
+    for service in services.values():
+        service.close()
+
+
+# ---------------------------------------------------------------------- what leaves
+
+
+def test_what_leaves_is_declared_and_no_row_is_in_it(tmp_path):
+    table = shops(4, 30)
+    table["size"] = table["size"].fillna(0.0)
+    settings = {"node": "shop", "target": "sales", "members": MEMBERS, "folds": 2, "lam": 1.0}
+    run, post, services = together(cut(table, 2), tmp_path, **settings)
+    for name, service in services.items():
+        left = {(each.work, each.content) for each in service.left if each.work != "lanes"}
+        known = sum(len(answer) for site, answer in post.answers if site == name)
+        assert 0.9 * known < sum(each.bytes for each in service.left) <= known  # heads of messages aside
+        declared = {(work, array.content) for work, each in WORKS.items() for array in each.gives.values()}
+        assert left <= declared | {(work, each.text) for work, each in WORKS.items() if each.text}
+        sent = b"".join(answer for site, answer in post.answers if site == name)
+        own = cut(table, 2)[name]
+        for column in ("price", "size", "sales"):
+            found = sum(np.float64(value).tobytes() in sent for value in own[column] if value)
+            assert found == 0
+    told = [note.values["member"] for note in run.facts if note.kind == "member left out"]
+    assert told == []
+    run, *_ = together(cut(table, 2), tmp_path / "all", node="shop", target="sales", folds=2, lam=1.0)
+    told = {note.values["member"] for note in run.facts if note.kind == "member left out"}
+    assert told == {"intercepts", "boosted"}
+    assert "'boosted' takes no part: it needs the rows of all." in run.notes
+
+
+def test_rare_categories_are_not_named(tmp_path):
+    table = shops(4, 30)
+    table["kind"] = np.where(np.arange(len(table)) < LEAST_NAMED - 1, "secret", table["kind"])
+    run, post, _ = together(cut(table, 2), tmp_path, node="shop", target="sales", members="pooled", folds=2, lam=1.0)
+    assert b"secret" not in b"".join(answer for _, answer in post.answers)
+    assert "kind_infrequent_sklearn" in run.ready.encoder.get_feature_names_out()
+    assert "'a'" not in str([note.values for note in run.facts])
+
+
+# ---------------------------------------------------------------------- secure sums
+
+
+def test_secure_sums_give_the_same_answer_and_nothing_else(tmp_path):
+    """Every number of a masked answer is as likely as any other; the sums are those without masks."""
+    table = shops(6, 12).drop(columns=["x", "y"])
+    settings = {"node": "shop", "target": "sales", "members": "pooled,slopes,tailored", "folds": 2, "lam": 1.0}
+    plain, seen, _ = together(cut(table), tmp_path / "plain", **settings)
+    run, post, _ = together(cut(table), tmp_path / "secure", secure=True, **settings)
+    np.testing.assert_allclose(run.leaderboard["error"], plain.leaderboard["error"], rtol=1e-9)
+    assert run.judgement.text == plain.judgement.text
+    words, numbers = summed_arrays(post, masked=True), summed_arrays(seen, masked=False)
+    assert set(words) == set(numbers) == {name for name, work in WORKS.items() if work.summed} - {"slopes try"}
+    bits = np.unpackbits(np.concatenate(words["derivatives"]).view(np.uint8))
+    assert len(bits) > 20_000
+    assert abs(bits.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(bits))
+    known = np.concatenate(numbers["derivatives"]).astype(np.float64).tobytes()
+    assert not any(known[k : k + 8] in np.concatenate(words["derivatives"]).tobytes() for k in range(0, len(known), 8))
+
+
+def summed_arrays(post, masked):
+    """What all sites answered to works of which only sums are needed, by work."""
+    out, kinds = {}, list(WORKS)
+    for _, answer in post.answers:
+        kind, key = peek(answer)
+        if kind == "result" and WORKS[kinds[key.lane]].summed:
+            name = kinds[key.lane]
+            arrays = read_answer(answer, key, name, {}, masked=masked)[1]
+            out.setdefault(name, []).extend(np.ravel(each) for each in arrays.values())
+    return out
+
+
+def keys(folder, count=3):
+    """Masks of several sites that know of each other."""
+    own = {f"site {k}": (SiteKey.at(made(folder / str(k))), new_salt()) for k in range(count)}
+    peers = {name: (Peer(name, key.public), salt) for name, (key, salt) in own.items()}
+    return [
+        Masks(key, name, salt, {peer: other for at, (peer, other) in peers.items() if at != name})
+        for name, (key, salt) in own.items()
+    ]
+
+
+def test_masks_cancel_to_the_last_bit(tmp_path):
+    rng = np.random.default_rng(0)
+    sites = [
+        {"a": rng.normal(size=(4, 50)) * 10.0 ** rng.integers(-6, 12, size=(4, 50)), "b": np.int64(k)}
+        for k in (3, 4, 9)
+    ]
+    parts = [masks.masked(7, each) for masks, each in zip(keys(tmp_path), sites, strict=True)]
+    exact = [to_numbers(to_words(each["a"])) for each in sites]
+    assert float(summed(part["b"] for part in parts)) == 16.0
+    fractions = np.array(
+        [[Fraction(x) + Fraction(y) + Fraction(z)] for x, y, z in zip(*map(np.ravel, exact), strict=True)]
+    )
+    found = np.ravel(summed(part["a"] for part in parts))
+    np.testing.assert_allclose(found, fractions[:, 0].astype(float), rtol=1e-15, atol=2.0**-60)
+
+
+def test_masks_are_new_for_every_question_and_job(tmp_path):
+    first, other = keys(tmp_path)[0], keys(tmp_path)[0]
+    zeros = {"a": np.zeros(100), "b": np.zeros(100)}
+    drawn = [first.masked(1, zeros)["a"], first.masked(1, zeros)["b"], first.masked(2, zeros)["a"]]
+    drawn.append(other.masked(1, zeros)["a"])  # the same keys, other salts
+    assert len({each.tobytes() for each in drawn}) == 4
+
+
+def test_a_site_that_wants_secure_sums_gets_them(tmp_path):
+    tables = cut(shops(4, 12), 2)
+    services = {name: TableService(name, each, tmp_path / name, secure=True) for name, each in tables.items()}
+    with pytest.raises(InputError, match="Expected secure sums, as site 'site 0' wants them"):
+        learn_together(Direct(services), list(services), Settings("shop", "sales"))
+    for service in services.values():
+        service.close()
+
+
+def test_a_question_is_answered_once(tmp_path):
+    """With masks a second answer under the same number would show what is beneath."""
+    service = TableService("a", shops(4, 12), tmp_path)
+    about = {"node": "shop", "target": "sales"}
+    first = question(bytes(16), 5, "describe", about, {})[1]
+    assert service.answer(first) == service.answer(first)
+    for number in (5, 4):
+        why, _ = refusal_in(service.answer(question(bytes(16), number, "describe", {**about, "seed": 1}, {})[1]))
+        assert "after number 5" in why
+    service.close()
+
+
+@pytest.mark.parametrize("sites", [{}, {"a": {}}, {"b": {"key": "00" * 32, "salt": "00"}}, 3])
+def test_keys_that_are_none_are_refused(sites, tmp_path):
+    service = TableService("a", shops(4, 12), tmp_path)
+    assert refusal_in(service.answer(question(bytes(16), 1, "introduce", {}, {})[1])) is None
+    why, _ = refusal_in(service.answer(question(bytes(16), 2, "masks", {"sites": sites}, {})[1]))
+    assert "Expected the keys" in why
+    service.close()
+
+
+# ---------------------------------------------------------------------- refused, in a sentence
+
+
+def renamed(tables):
+    tables["site 1"] = tables["site 1"].rename(columns={"price": "cost"})
+
+
+def as_text(tables):
+    tables["site 1"]["price"] = np.where(tables["site 1"]["price"] > 5, "dear", "cheap")
+
+
+def shared_node(tables):
+    tables["site 1"] = pandas.concat([tables["site 1"], tables["site 0"]])
+
+
+def without_target(tables):
+    del tables["site 1"]["sales"]
+
+
+def other_target(tables):
+    tables["site 1"]["sales"] = np.where(tables["site 1"]["sales"] > 0, "high", "low")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (renamed, "at site 'site 1', as at 'site 0', got no 'price'"),
+        (as_text, "column 'price', it holds a number at site 'site 0' and a category at 'site 1'"),
+        (shared_node, "every node at one site, 'shop 0' is at 'site 0' and at 'site 1'"),
+        (without_target, "Site 'site 1' refuses. Expected a column 'sales', the table has 'shop'"),
+        (other_target, "the same kind of target at all sites, site 'site 0' has other values"),
+    ],
+)
+def test_tables_that_differ(change, sentence, tmp_path):
+    tables = cut(shops(4, 12), 2)
+    change(tables)
+    with pytest.raises(InputError, match=sentence):
+        together(tables, tmp_path, node="shop", target="sales")
+
+
+def test_units_that_differ(tmp_path):
+    units = ({"price": "euro"}, {"price": "dollar"})
+    tables = cut(shops(4, 12), 2).items()
+    services = {
+        name: TableService(name, table, tmp_path / name, unit)
+        for (name, table), unit in zip(tables, units, strict=True)
+    }
+    with pytest.raises(InputError, match="'price' in one unit, it is in 'euro' at site 'site 0' and in 'dollar' at"):
+        learn_together(Direct(services), list(services), Settings("shop", "sales"))
+    for service in services.values():
+        service.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"model": "boosting"}, "one of ridge, linear as the model of a federation"),
+        ({"model": "thief.py:Model"}, "one of ridge, linear as the model of a federation"),
+        ({"method": "fedrelax"}, "one of auto, gtvmin-smooth as the method"),
+        ({"hold": "nodes"}, "share of the rows of every node"),
+        ({"members": "pooled,thief.py:Member"}, "members among pooled"),
+        ({"task": "quantile"}, "as the task of a federation"),
+    ],
+)
+def test_settings_that_need_rows_or_code(settings, sentence, tmp_path):
+    with pytest.raises(InputError, match=sentence):
+        together(cut(shops(4, 12), 2), tmp_path, node="shop", target="sales", **settings)
+
+
+def test_a_site_refuses_settings_that_name_code(tmp_path):
+    """Whatever a coordinator lets pass, a site does not."""
+    service = TableService("a", shops(4, 12), tmp_path)
+    settings = {"node": "shop", "target": "sales", "model": "thief.py:Model"}
+    why, _ = refusal_in(service.answer(question(bytes(16), 1, "describe", settings, {})[1]))
+    assert "can be learnt from" in why  # the sentence itself stays in the log of the site
+    service.close()
+
+
+def test_questions_out_of_turn_or_of_other_shapes_are_refused(tmp_path):
+    service = TableService("a", shops(4, 12), tmp_path)
+    for name, work in WORKS.items():
+        arrays = {each: np.zeros([3] * len(array.axes), array.dtype) for each, array in work.takes.items()}
+        if name not in ("describe", "introduce"):
+            assert refusal_in(service.answer(question(bytes(16), 1 + NUMBERS[name], name, {}, arrays)[1])), name
+    describe = question(bytes(16), 91, "describe", {"node": "shop", "target": "sales"}, {})[1]
+    assert refusal_in(service.answer(describe)) is None
+    numbers = {"numbers": np.arange(99), "cut": np.float64(0)}  # more than there are nodes
+    assert "Expected 'numbers'" in refusal_in(service.answer(question(bytes(16), 92, "count", {}, numbers)[1]))[0]
+    unknown = Blob("work", Key(bytes(16), len(NUMBERS), 93), json.dumps({"about": {}})).encode()
+    assert "Expected one of" in refusal_in(service.answer(unknown))[0]
+    service.close()
