@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +16,19 @@ import pandas
 import pytest
 from typer.testing import CliRunner
 
+from federated import Direct
 from kinfolk import InputError, Network, fit
 from kinfolk.cli import app
+from kinfolk.engine.locking import running_in
 from kinfolk.federation.agreement import AGREEMENT, Agreement
+from kinfolk.federation.coordinator import Federation
+from kinfolk.federation.files import locked
 from kinfolk.federation.flower import tether
 from kinfolk.federation.invitation import Invitation, admitted_keys, read_invited
 from kinfolk.federation.joining import Units
 from kinfolk.federation.operating import invitation_for, make_federation, read_status, read_traffic
-from kinfolk.federation.site_models import load_models
+from kinfolk.federation.service import Agreed, SiteService
+from kinfolk.federation.site_models import load_models, save_models
 from kinfolk.federation.site_table import agreed_columns, site_rows
 from kinfolk.federation.taking_part import Participant
 from kinfolk.network.data import Data
@@ -64,7 +70,7 @@ def sentence(result):
 
 def joined(federation, tmp_path, *more, answer=None, site="north", table=None):
     """What `kinfolk site join` prints before it would connect."""
-    invitation_for(federation, site, days=1).write(tmp_path / f"{site}.invite")
+    invitation_for(federation, site, tmp_path / f"{site}.invite", days=1)
     path = tmp_path / f"{site}.csv"
     (patients() if table is None else table).to_csv(path, index=False)
     words = ["site", "join", tmp_path / f"{site}.invite", "--data", path, "--folder", tmp_path / site, "--patience", 1]
@@ -96,6 +102,14 @@ def test_a_new_federation_is_a_file_to_read_and_change(tmp_path):
     [
         ({"sites": ["north"]}, "two or more sites with different names"),
         ({"sites": ["north", "a/b"]}, "without slashes"),
+        ({"sites": ["north", "-rf"]}, "that begin with a letter or digit"),
+        ({"sites": ["north", "Coordinator"]}, "other than 'coordinator'"),
+        ({"address": "here:²"}, "Expected an address such as"),
+        ({"features": {"sex": ["m"], "sex=m": "number"}}, "got one twice"),
+        ({"public": 10**12}, "'public' parameter of Agreement"),
+        ({"model": "os.system"}, "os.system"),
+        ({"node": ""}, "Expected a text as 'node'"),
+        ({"algorithm": {"type": "GTVMin", "lam": 10**400}}, "Expected numbers up to 1e+15"),
         ({"sites": ["north", "North"]}, "different names"),
         ({"address": "nowhere"}, "Expected an address such as"),
         ({"features": {"age": "words"}}, "for a feature 'number' or a list of its categories"),
@@ -153,19 +167,24 @@ def test_an_invitation_is_a_secret_of_its_site(federation, tmp_path):
     assert (tmp_path / "north.invite").stat().st_mode & 0o077 == 0
     assert "PRIVATE KEY" not in (federation / "invited.json").read_text()
     first = Invitation.read(tmp_path / "north.invite")
-    second = invitation_for(federation, "north", days=1)
-    assert second.key != first.key  # the first is of no use any more
-    assert read_invited(federation)["north"].public != ""
+    before = read_invited(federation)["north"].public
+    second = invitation_for(federation, "north", tmp_path / "north.invite", days=1)
+    assert second.key != first.key
+    assert read_invited(federation)["north"].public != before  # the first is of no use any more
+    (tmp_path / "thesis.txt").write_text("mine")
+    result = run_command("federation", "invite", federation, "north", "--out", tmp_path / "thesis.txt")
+    assert "holds something else" in sentence(result)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+    assert "at most 3,650 days" in sentence(run_command("federation", "invite", federation, "north", "--days", "1e9"))
 
 
 def test_invitations_that_do_not_fit_are_refused(federation, tmp_path):
     assert "one of 'north', 'south'" in sentence(run_command("federation", "invite", federation, "east"))
     assert "Expected an invitation for every site" in sentence(run_command("federation", "run", federation))
-    late = invitation_for(federation, "north", days=0)
-    invitation_for(federation, "south", days=1)
+    invitation_for(federation, "north", tmp_path / "late.invite", days=0)
+    invitation_for(federation, "south", tmp_path / "south.invite", days=1)
     with pytest.raises(InputError, match="that of 'north' has expired"):
         admitted_keys(federation, Agreement.read(federation))
-    late.write(tmp_path / "late.invite")
     patients().to_csv(tmp_path / "rows.csv", index=False)
     join = ["site", "join", "--data", tmp_path / "rows.csv", "--folder", tmp_path / "site"]
     assert "has expired" in sentence(run_command(*join, tmp_path / "late.invite"))
@@ -175,7 +194,7 @@ def test_invitations_that_do_not_fit_are_refused(federation, tmp_path):
 
 @pytest.mark.parametrize("part", ["key", "contact", "agreement", "site"])
 def test_a_damaged_invitation_gets_a_sentence(federation, tmp_path, part):
-    invitation_for(federation, "north", days=1).write(tmp_path / "good")
+    invitation_for(federation, "north", tmp_path / "good", days=1)
     patients().to_csv(tmp_path / "rows.csv", index=False)
     text = (tmp_path / "good").read_text()
     damaged = re.sub(rf"^{part} = .*$|^\[{part}\]$", "", text, count=1, flags=re.M)
@@ -186,7 +205,7 @@ def test_a_damaged_invitation_gets_a_sentence(federation, tmp_path, part):
 
 def test_a_folder_belongs_to_one_site(federation, tmp_path):
     assert "cannot be reached" in sentence(joined(federation, tmp_path, "--yes"))
-    invitation_for(federation, "south", days=1).write(tmp_path / "south.invite")
+    invitation_for(federation, "south", tmp_path / "south.invite", days=1)
     words = [
         "site",
         "join",
@@ -247,6 +266,144 @@ def test_what_is_known_of_a_federation_that_does_not_run(federation):
     assert "Nothing runs there." in run_command("federation", "stop", federation).output
     assert "Expected the folder of a site" in sentence(run_command("site", "leave", federation))
     assert "found none" in sentence(run_command("site", "predict", federation, federation / AGREEMENT))
+
+
+def service_of(participant):
+    """The service of a site, without a coordinator."""
+    agreement = participant.invitation.agreement
+    agreed = Agreed(agreement.schema, list(participant.algorithms.values()), agreement.sites, agreement.public_points())
+    return SiteService(participant.invitation.site, participant.rows, participant.folder, agreed=agreed)
+
+
+@pytest.fixture
+def services(federation, tmp_path):
+    """Both sites, after their owners have agreed."""
+    found = {}
+    for seed, site in enumerate(SITES):
+        invitation = invitation_for(federation, site, tmp_path / f"{site}.invite", days=1)
+        patients(40, seed).to_csv(tmp_path / f"{site}.csv", index=False)
+        participant = Participant.of(invitation, tmp_path / f"{site}.csv", tmp_path / site)
+        participant.consent()
+        found[site] = service_of(participant)
+    yield found
+    for each in found.values():
+        each.close()
+
+
+def gathered(federation, services, **changes):
+    """What a coordinator reads that may ask for something else than was agreed on."""
+    agreement = Agreement.read(federation)
+    schema = replace(agreement.schema, **changes)
+    found = Federation(agreement.graph(federation), SITES, Direct(services), schema, agreement.public_points())
+    return found, found.gather(), agreement.algorithms()
+
+
+def test_a_site_answers_only_what_its_owner_has_agreed_to(federation, services):
+    coordinator, problem, algorithms = gathered(federation, services)
+    run = fit(problem, algorithms["tailored"], rounds=3, engine=coordinator, progress=False)
+    assert run.rounds == 3
+    for other in ({"about": "another"}, {"scaled": ()}, {"task": "numbers"}):
+        with pytest.raises(InputError, match="Expected the agreement that the owner of this site has seen"):
+            gathered(federation, services, **other)
+    with pytest.raises(InputError, match="has agreed to run, got another"):
+        fit(problem, replace(algorithms["tailored"], lam=99.0), rounds=1, engine=coordinator, progress=False)
+    points = np.zeros((3, len(problem.features)))
+    spying = Federation(coordinator.graph, SITES, coordinator.post, coordinator.schema, points)
+    with pytest.raises(InputError, match="Expected the public points that were agreed on"):
+        fit(spying.gather(), algorithms["tailored"], rounds=1, engine=spying, progress=False)
+    services["south"].name = "spy"  # somebody whom nobody has agreed on, as a neighbour
+    post = Direct({"north": services["north"], "spy": services["south"]})
+    stranger = Federation(coordinator.graph, ["north", "spy"], post, coordinator.schema, coordinator.public)
+    with pytest.raises(InputError, match="Expected neighbours among the agreed sites, got 'spy'"):
+        fit(stranger.gather(), algorithms["tailored"], rounds=1, engine=stranger, progress=False)
+
+
+def test_models_of_the_comparison_are_not_kept_as_tailored_ones(federation, services):
+    coordinator, problem, algorithms = gathered(federation, services)
+    agreement, north = Agreement.read(federation), services["north"]
+    fit(problem, algorithms["alone"], rounds=0, engine=coordinator, progress=False)
+    assert save_models(north, agreement, algorithms["tailored"]) is None
+    fit(problem, algorithms["tailored"], rounds=2, engine=coordinator, progress=False)
+    kept = save_models(north, agreement, algorithms["tailored"])
+    predicted = load_models(kept.parent).predict(patients(5))
+    assert predicted["predicted ill"].isin(["no", "yes"]).all()
+    assert predicted["probability of no"].between(0, 1).all()
+
+
+def test_a_site_starts_again_after_a_new_agreement_and_with_a_new_key(federation, services, tmp_path):
+    coordinator, problem, algorithms = gathered(federation, services)
+    fit(problem, algorithms["tailored"], rounds=2, engine=coordinator, progress=False)
+    services["north"].close()
+    changed = Agreement.of(Agreement.read(federation).to_toml() | {"rounds": 7, "algorithm": {"type": "FedAvg"}}, "")
+    changed.write(federation)
+    invitation = invitation_for(federation, "north", tmp_path / "north.invite", days=1)
+    participant = Participant.of(invitation, tmp_path / "north.csv", tmp_path / "north")
+    assert not participant.has_consent
+    participant.consent()
+    services["north"] = service_of(participant)
+    assert services["north"].run is None
+    services["north"].close()
+    with pytest.raises(InputError, match="cannot be reached"):
+        participant.run("direct", 0.5, print)
+    assert (tmp_path / "north" / "sign-in").read_text() == invitation.key
+    services["north"] = service_of(participant)
+
+
+def test_other_rows_need_another_consent(federation, tmp_path):
+    joined(federation, tmp_path, "--yes")
+    invitation = Invitation.read(tmp_path / "north.invite")
+    again = Participant.of(invitation, tmp_path / "north.csv", tmp_path / "north")
+    assert again.has_consent
+    patients(4).head(3).to_csv(tmp_path / "few.csv", index=False)
+    assert not Participant.of(invitation, tmp_path / "few.csv", tmp_path / "north").has_consent  # cautioned
+
+
+@pytest.mark.parametrize("name", ["status.json", "members.json", "progress.jsonl", "invited.json", "traffic.json"])
+@pytest.mark.parametrize("content", ["", "[]", '{"phase": ', '{"north": 3}', "\udcff", "[" * 100_000])
+def test_damaged_files_of_a_federation_get_a_sentence(federation, name, content):
+    (federation / name).write_text(content + "\n", errors="surrogateescape")
+    for words in (["status"], ["run"]):
+        result = run_command("federation", *words, federation)
+        if result.exit_code != 0 or result.exception is not None:
+            sentence(result)
+
+
+@pytest.mark.parametrize("name", ["member.json", "left.csv", "pins.json"])
+def test_damaged_files_of_a_site_get_a_sentence(federation, tmp_path, name):
+    joined(federation, tmp_path, "--yes")
+    (tmp_path / "north" / name).write_text("{]")
+    for words in (["keys"], ["sent"], ["leave"]):
+        result = run_command("site", *words, tmp_path / "north")
+        if result.exit_code != 0:
+            sentence(result)
+
+
+def test_a_process_is_stopped_only_if_it_has_the_lock(federation):
+    """Whatever a file says: another process may have that number now."""
+    with subprocess.Popen(["sleep", "60"]) as innocent:
+        (federation / "lock").write_text(str(innocent.pid))
+        assert "Nothing runs there." in run_command("federation", "stop", federation).output
+        assert innocent.poll() is None
+        with locked(federation):
+            (federation / "lock").write_text("1")  # of a process that has just begun, or worse
+            assert running_in(federation) is None
+        innocent.kill()
+
+
+def test_drafts_of_secrets_are_new_files(federation, tmp_path):
+    draft = tmp_path / "north.invite.part"
+    draft.write_text("")
+    draft.chmod(0o666)
+    invitation_for(federation, "north", tmp_path / "north.invite", days=1)
+    assert (tmp_path / "north.invite").stat().st_mode & 0o077 == 0
+
+
+def test_the_demo_removes_nothing_of_others(tmp_path):
+    (tmp_path / "coordinator").mkdir()
+    (tmp_path / "coordinator" / AGREEMENT).write_text("")
+    (tmp_path / "thesis.txt").write_text("mine")
+    assert "has other files" in sentence(run_command("federation", "demo", "--out", tmp_path))
+    assert (tmp_path / "thesis.txt").exists()
 
 
 def test_who_leaves_forgets_the_key(federation, tmp_path):
@@ -338,7 +495,9 @@ def test_the_demo_runs_over_flower_and_leaves_nothing_behind(tmp_path):
     assert_models_as_of_one_process(tmp_path / "demo", rounds=8)
     left = pandas.read_csv(tmp_path / "demo" / "west" / "left.csv")
     assert {"coordinator", "midwest", "south"} == set(left["to"])
-    assert not left.duplicated(["run", "round", "to", "what"]).any()  # what was answered again is not counted again
+    letters = left[left["to"] != "coordinator"]
+    assert not letters.duplicated(["run", "round", "to"]).any()  # what was answered again is not counted again
+    assert set(letters["round"]) == set(range(9))
 
 
 def assert_models_as_of_one_process(demo: Path, rounds: int):

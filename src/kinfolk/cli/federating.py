@@ -71,8 +71,7 @@ def invite_site(folder: Path, name: str, out: Path | None, days: float) -> None:
     from kinfolk.federation.operating import invitation_for
 
     path = Path(f"{name}{SUFFIX}") if out is None else out
-    invitation = invitation_for(folder, name, days)
-    invitation.write(path)
+    invitation = invitation_for(folder, name, path, days)
     print_exact(f"{path}: for the owner of site {name!r} alone, until {invitation.expires:%Y-%m-%d}. There:")
     print_exact("  " + shlex.join(["kinfolk", "site", "join", path.name, "--data", "TABLE"]))
 
@@ -254,10 +253,14 @@ def join_federation(
 
 
 def _show_leaving(participant: Any) -> None:
+    from kinfolk.federation.keys import fingerprint_of
+
     agreement, rows = participant.invitation.agreement, participant.rows
     console = Console()
     size = f"{len(rows.data.y):,} rows to learn from, {0 if rows.test is None else len(rows.test.y):,} held out"
-    console.print(f"Federation {agreement.name!r}, site {participant.invitation.site!r}: {size}.", highlight=False)
+    contact = participant.invitation.contact
+    console.print(shown(f"Federation {agreement.name!r}, site {participant.invitation.site!r}: {size}."))
+    console.print(shown(f"Coordinator: {contact.address}, key {fingerprint_of(bytes.fromhex(contact.coordinator))}."))
     console.print("Rows stay here. What will leave:", highlight=False)
     for what, sentences in participant.leaving().items():
         console.print(shown(f"{what}:", style="bold"))
@@ -272,6 +275,19 @@ def leave_federation(folder: Path) -> None:
 
     leave(folder)
     print_exact("Left. The key to sign in is forgotten; models and left.csv stay in the folder.")
+
+
+def show_keys(folder: Path) -> None:
+    """Print the fingerprints of the keys that a site knows."""
+    check_installed()
+    from kinfolk.federation.taking_part import known_keys
+
+    table = Table(title="Compare these with the other sites, on the telephone", title_justify="left")
+    for name in ("site", "key"):
+        table.add_column(name, no_wrap=True)
+    for name, key in known_keys(folder).items():
+        table.add_row(shown(name), shown(key))
+    Console().print(table)
 
 
 def show_sent(folder: Path) -> None:

@@ -142,6 +142,15 @@ def leave(folder: SiteFolder) -> None:
 
 @site.command()
 @one_sentence
+def keys(folder: SiteFolder) -> None:
+    """Show the fingerprints of the keys that the site knows."""
+    from kinfolk.cli.federating import show_keys
+
+    show_keys(folder)
+
+
+@site.command()
+@one_sentence
 def sent(folder: SiteFolder) -> None:
     """Show what has left the site, and to whom."""
     from kinfolk.cli.federating import show_sent

@@ -20,6 +20,7 @@ from kinfolk.cli.federating import check_installed, live_status, print_outcome, 
 from kinfolk.cli.printing import print_exact
 from kinfolk.datasets import load_us_counties
 from kinfolk.engine.files import write_output
+from kinfolk.engine.locking import running_in
 from kinfolk.network.graph import Graph
 
 # States by the number that their counties' FIPS codes begin with (US Census Bureau).
@@ -30,6 +31,7 @@ REGIONS: Mapping[str, tuple[int, ...]] = {
     "west": (2, 4, 6, 8, 15, 16, 30, 32, 35, 41, 49, 53, 56),
 }
 FEATURES = {"log_college": "number", "log_homeownership": "number", "log_income": "number"}
+MARK = ".kinfolk-demo"
 ROUNDS = 60
 KILLED, AFTER = "west", 5  # the site that is killed, and the round after which
 WAITING = 60.0  # seconds for a site to write its models
@@ -38,15 +40,12 @@ WAITING = 60.0  # seconds for a site to write its models
 def demonstrate(out: Path, rounds: int = ROUNDS) -> None:
     """Invite four sites, start a process for each, run, and kill one on the way."""
     check_installed()
-    from kinfolk.federation.agreement import AGREEMENT, Agreement
+    from kinfolk.federation.agreement import Agreement
     from kinfolk.federation.flower.processes import free_port
     from kinfolk.federation.operating import invitation_for, make_federation, operate
 
     folder, console = out / "coordinator", Console()
-    if out.exists() and any(out.iterdir()):
-        if not (folder / AGREEMENT).exists():
-            raise InputError(f"Expected a new folder, {str(out)!r} has other files: choose another with --out.")
-        shutil.rmtree(out)
+    _clear(out, folder)
     counties = load_us_counties()
     tables = region_tables(counties.frame)
     agreement = Agreement(
@@ -54,11 +53,12 @@ def demonstrate(out: Path, rounds: int = ROUNDS) -> None:
         compare=("pooled",), rounds=rounds, tolerance=1e-3,
     )  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
+    (out / MARK).touch()
     _write(_edges(counties.graph), out / "edges.csv")
     make_federation(folder, agreement, out / "edges.csv")
     for name, table in tables.items():
         _write(table, out / f"{name}.csv")
-        invitation_for(folder, name, days=1).write(out / f"{name}.invite")
+        invitation_for(folder, name, out / f"{name}.invite", days=1)
         print_exact(f"{name}: {len(table):,} counties, invited")
     with contextlib.ExitStack() as stack, live_status(folder, console) as look:
         sites = _Sites(out, stack)
@@ -77,6 +77,19 @@ def demonstrate(out: Path, rounds: int = ROUNDS) -> None:
     console.print()
     print_exact(f"What left the site {KILLED!r} ({out / KILLED / 'left.csv'} has every message):")
     show_sent(out / KILLED)
+
+
+def _clear(out: Path, folder: Path) -> None:
+    """Remove what a demo before has left, and nothing else."""
+    if not out.exists() or not any(out.iterdir()):
+        return
+    if not (out / MARK).exists():
+        raise InputError(f"Expected a new folder, {str(out)!r} has other files: choose another with --out.")
+    if running_in(folder) is not None:
+        raise InputError(f"Expected that no demo runs in {str(out)!r}, one does: wait, or choose another with --out.")
+    names = [f"{name}{end}" for name in REGIONS for end in ("", ".csv", ".invite", ".log")]
+    for path in (out / name for name in (*names, "edges.csv", folder.name)):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def region_tables(frame: pandas.DataFrame) -> dict[str, pandas.DataFrame]:

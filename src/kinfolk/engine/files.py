@@ -29,7 +29,8 @@ def write_whole(file: Path, content: bytes, *, forced: bool = False, mode: int =
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(file.name + DRAFT)
     try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as opened:
+        draft.unlink(missing_ok=True)  # of a process that died: it may have another mode, or be a link
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as opened:
             opened.write(content)
             if forced:
                 opened.flush()

@@ -7,6 +7,7 @@ site sees what is asked for before anything leaves.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -22,8 +23,9 @@ from kinfolk.checks import AtLeast, Between, InputError, check_parameters, listi
 from kinfolk.engine.protocol import Algorithm
 from kinfolk.federation.files import replace_file
 from kinfolk.federation.joining import Schema
-from kinfolk.federation.named import ALONE, COMPARISONS, DEFAULT, TAILORED, compared_with, read_algorithm
+from kinfolk.federation.named import ALONE, COMPARISONS, DEFAULT, TAILORED, compared_with, model_of, read_algorithm
 from kinfolk.network import graphs
+from kinfolk.network.fingerprint import fingerprint
 from kinfolk.network.graph import Graph
 from kinfolk.network.problem import Problem
 from kinfolk.network.public import PublicPoints
@@ -32,7 +34,8 @@ from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
 AGREEMENT, EDGES = "federation.toml", "edges.csv"
-NUMBER = "number"
+NUMBER, COORDINATOR = "number", "coordinator"
+LONGEST = 60  # name of a site
 HEAD = "# What the sites of this federation agree on. Change it before inviting; afterwards, invite anew.\n\n"
 Kind = str | tuple[str, ...]  # "number", or the categories
 
@@ -85,7 +88,7 @@ class Agreement:
     model: str = "linear"
     compare: tuple[str, ...] = (ALONE,)
     scale: bool = True
-    public: Annotated[int, AtLeast(1)] = 100
+    public: Annotated[int, Between(1, 100_000)] = 100
     test: Annotated[float, Between(0, 1, open_high=True)] = 0.2
     rounds: Annotated[int, AtLeast(1)] = 100
     tolerance: Annotated[float, AtLeast(0)] = 1e-4
@@ -109,7 +112,7 @@ class Agreement:
             )
         try:
             found = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"Expected TOML in {str(path)!r}, it cannot be read ({error}): correct it.") from error
         return cls.of(found, str(path))
 
@@ -153,21 +156,24 @@ class Agreement:
         check_parameters(self)
         texts = {"name": self.name, "address": self.address, "target": self.target, "model": self.model}
         wrong = [name for name, value in texts.items() if not isinstance(value, str) or not value]
-        if wrong or not isinstance(self.node, str | None):
+        if wrong or not isinstance(self.node, str | None) or self.node == "":
             raise InputError(f"Expected a text as {(wrong or ['node'])[0]!r} of the agreement, got none: correct it.")
         host, _, port = self.address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
             raise InputError(f"Expected an address such as hospital.example:9000, got {self.address!r:.80}.")
         _check_names(self.sites)
         if not self.features or self.target in self.features or self.node in (self.target, *self.features):
             raise InputError(
                 f"Expected features other than the target {self.target!r} and the node, got {listing(self.features)}."
             )
+        if len(set(self.columns)) < len(self.columns):
+            raise InputError("Expected columns whose names differ from those of categories, got one twice: rename it.")
         if len(self.classes) == 1 or len(set(self.classes)) < len(self.classes):
             raise InputError(f"Expected two or more different classes, got {listing(self.classes)}.")
         strange = [name for name in self.compare if name not in COMPARISONS]
         if strange:
             raise InputError(f"Expected comparisons among {', '.join(COMPARISONS)}, got {strange[0]!r:.60}.")
+        model_of(self.model, self.target_kind)
         self.algorithms()
 
     # ------------------------------------------------------------------ what follows
@@ -181,7 +187,8 @@ class Agreement:
     def schema(self) -> Schema:
         """What a coordinator asks sites for."""
         scaled = tuple(name for name, kind in self.features.items() if kind == NUMBER) if self.scale else ()
-        return Schema(self.columns, "classes" if self.classes else "numbers", scaled)
+        about = fingerprint(json.dumps(self.to_toml(), sort_keys=True))
+        return Schema(self.columns, "classes" if self.classes else "numbers", scaled, about)
 
     @property
     def target_kind(self) -> Target:
@@ -206,7 +213,7 @@ class Agreement:
         """
         path = folder / EDGES
         if path.is_file():
-            edges = pandas.read_csv(path, dtype={0: str, 1: str}, keep_default_na=False)
+            edges = _read_edges(path)
             ends = named_ends(edges)
             return graph_of_edges(edges[(ends != "").all(axis=1)], sorted(set(ends.ravel()) - {""}))
         if self.node is not None:
@@ -227,6 +234,13 @@ class Agreement:
         """Points from N(0, I), which suit columns that are scaled."""
         draws: Floats = np.random.default_rng(self.seed).standard_normal((self.public, len(self.columns)))
         return PublicPoints(draws, "drawn from N(0, I)")
+
+
+def _read_edges(path: Path) -> pandas.DataFrame:
+    try:
+        return pandas.read_csv(path, dtype={0: str, 1: str}, keep_default_na=False)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InputError(f"Expected pairs of nodes in {str(path)!r}, it is damaged: bring the edges anew.") from error
 
 
 def as_text(table: Mapping[str, Any]) -> str:
@@ -259,8 +273,16 @@ def _is_kind(value: Any) -> bool:
 
 def _check_names(sites: tuple[str, ...]) -> None:
     """Names of sites become names of files, and are shown."""
-    odd = [name for name in sites if not name or name != printable(name) or set(name) & set("/\\:") or name[0] in ". "]
+    odd = [name for name in sites if not _is_name(name)]
     if odd:
-        raise InputError(f"Expected names of sites without slashes and colons, got {odd[0]!r:.60}: choose others.")
+        raise InputError(
+            f"Expected names of sites of at most {LONGEST} letters that begin with a letter or digit, without slashes "
+            f"and colons, other than {COORDINATOR!r}, got {odd[0]!r:.60}: choose others."
+        )
     if len(sites) < 2 or len({name.casefold() for name in sites}) < len(sites):
         raise InputError(f"Expected two or more sites with different names, got {listing(sites)}.")
+
+
+def _is_name(name: str) -> bool:
+    plain = name == printable(name) and not set(name) & set("/\\:")
+    return plain and 0 < len(name) <= LONGEST and name[0].isalnum() and name.casefold() != COORDINATOR

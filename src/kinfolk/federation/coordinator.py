@@ -22,7 +22,7 @@ from kinfolk.engine.fit import fit
 from kinfolk.engine.protocol import Algorithm, Coordinated, Missing, Replies
 from kinfolk.engine.run import Run
 from kinfolk.engine.specs import Spec, differences, spec_of
-from kinfolk.engine.wire import Key
+from kinfolk.engine.wire import Key, WireError
 from kinfolk.federation.carrier import FederationCarrier, Post, Record, refusal_in
 from kinfolk.federation.files import Journal, locked
 from kinfolk.federation.gathering import Members
@@ -138,7 +138,11 @@ class Federation:
         return self.members.problem
 
     def _introduced(self, name: str, answer: bytes | Missing) -> Introduction:
-        return Introduction.decode(accepted(name, answer), self.graph.node_count, len(self.schema.scaled))
+        content = accepted(name, answer)
+        try:
+            return Introduction.decode(content, self.graph.node_count, len(self.schema.scaled))
+        except WireError as error:
+            raise InputError(f"Site {name!r} introduces itself wrongly. {error}") from error
 
     def open(self, problem: Problem, algorithm: Algorithm[Any]) -> FederationCarrier:
         """Tell every site its neighbourhood and what is run; refuse in a sentence who cannot take part."""
@@ -215,7 +219,8 @@ class Federation:
     def _about(self, algorithm: Algorithm[Any]) -> str:
         """What is run, and with whom."""
         assert self.members is not None
-        return fingerprint(repr(spec_of(algorithm)), *self.members.fingerprints.values())
+        graph, known = self.members.problem.graph, self.members.fingerprints.values()
+        return fingerprint(repr(spec_of(algorithm)), *known, self.schema.about, graph.head, graph.tail, graph.weights)
 
     def _journal(self) -> Journal | None:
         """Of this run; those that were begun before a crash are found again in their order."""

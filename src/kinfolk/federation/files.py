@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from kinfolk.checks import InputError
 from kinfolk.engine.files import write_whole
 from kinfolk.engine.locking import locked as lock_folder
 
@@ -18,6 +20,23 @@ RECORD = struct.Struct("<Q16s")  # length and digest
 def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Write a file as a whole, and force it to the disk: what a site has promised must outlive it."""
     write_whole(path, content, forced=True, mode=mode)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What is in a file that this package wrote; nothing if there is none.
+
+    >>> read_json(Path("nowhere.json"))
+    {}
+    """
+    if not path.exists():
+        return {}
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"Expected a file of kinfolk, {str(path)!r} is damaged: restore or remove it.") from error
+    if not isinstance(found, dict):
+        raise InputError(f"Expected a file of kinfolk, {str(path)!r} is damaged: restore or remove it.")
+    return found
 
 
 def made(folder: Path) -> Path:

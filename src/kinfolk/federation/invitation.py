@@ -13,10 +13,11 @@ from typing import Any
 
 from kinfolk.checks import InputError, listing
 from kinfolk.federation.agreement import Agreement, as_text
-from kinfolk.federation.files import made, replace_file
+from kinfolk.federation.files import made, read_json, replace_file
 from kinfolk.federation.flower.certificates import Contact, make_node_key
 
 FORMAT = 1
+MOST_DAYS = 3_650
 DAYS = 30  # until an invitation that was not used is of no use
 INVITED, SUFFIX = "invited.json", ".invite"
 HEAD = "# An invitation to a federation of kinfolk. Keep it secret: whoever has it can take part in your place.\n\n"
@@ -48,7 +49,9 @@ class Invitation:
     agreement: Agreement
 
     def write(self, path: Path) -> None:
-        """Write the file, for its owner alone."""
+        """Write the file, for its owner alone; of what is there only an invitation is replaced."""
+        if path.exists() and not (path.is_file() and path.read_bytes().startswith(HEAD.encode())):
+            raise InputError(f"Expected a new file, {str(path)!r} holds something else: choose another with --out.")
         content = {
             "format": FORMAT, "site": self.site, "expires": self.expires.isoformat(timespec="seconds"),
             "key": self.key, "contact": asdict(self.contact), "agreement": self.agreement.to_toml(),
@@ -62,7 +65,7 @@ class Invitation:
             found = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise InputError(f"Expected an invitation, found no file {str(path)!r}: check the name.") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError, RecursionError) as error:
             raise InputError(
                 f"Expected an invitation in {str(path)!r}, got something else: ask for it again."
             ) from error
@@ -74,7 +77,9 @@ class Invitation:
         try:
             contact, expires = Contact(**found["contact"]), datetime.datetime.fromisoformat(found["expires"])
             contact.check()
-        except (TypeError, ValueError) as error:
+            if expires.tzinfo is None:
+                raise ValueError("a time without a zone")
+        except (TypeError, ValueError, AttributeError) as error:
             raise InputError(
                 f"Expected a whole invitation in {str(path)!r}, it is damaged: ask for it again."
             ) from error
@@ -105,6 +110,11 @@ class Invited:
     expires: str
     joined: bool = False  # whether the site has been seen
 
+    def check(self) -> None:
+        """Raise ValueError where this is none."""
+        if datetime.datetime.fromisoformat(self.expires).tzinfo is None or not isinstance(self.public, str):
+            raise ValueError("no invitation")
+
     @property
     def admitted(self) -> bool:
         """Whether the site may sign in."""
@@ -114,12 +124,14 @@ class Invited:
 def read_invited(folder: Path) -> dict[str, Invited]:
     """Who has been invited."""
     path = folder / INVITED
-    if not path.exists():
-        return {}
     try:
-        found = json.loads(path.read_text())
-        return {name: Invited(**each) for name, each in found.items()}
+        invited = {name: Invited(**each) for name, each in read_json(path).items()}
+        for each in invited.values():
+            each.check()
+        return invited
     except (ValueError, TypeError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"Expected the list of invited sites in {str(path)!r}, it is damaged: restore it.") from error
 
 
@@ -129,17 +141,22 @@ def write_invited(folder: Path, invited: Mapping[str, Invited]) -> None:
     replace_file(folder / INVITED, json.dumps(content, indent=1).encode())
 
 
-def invite(folder: Path, agreement: Agreement, site: str, contact: Contact, days: float = DAYS) -> Invitation:
-    """Make the invitation of a site; one that it had before is of no use any more."""
+def invite(
+    folder: Path, agreement: Agreement, site: str, contact: Contact, path: Path, days: float = DAYS
+) -> Invitation:
+    """Write the invitation of a site; then one that it had before is of no use any more."""
     if site not in agreement.sites:
         raise InputError(f"Expected a site of the federation, one of {listing(agreement.sites, 12)}, got {site!r:.60}.")
+    if not 0 <= days <= MOST_DAYS:
+        raise InputError(f"Expected at most {MOST_DAYS:,} days for an invitation, got {days:g}.")
     expires = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
     with tempfile.TemporaryDirectory(dir=made(folder)) as place:
         public = make_node_key(Path(place) / "key")
         key = (Path(place) / "key").read_text()
-    known = read_invited(folder)
+    known, invitation = read_invited(folder), Invitation(site, expires, key, contact, agreement)
+    invitation.write(path)
     write_invited(folder, {**known, site: Invited(public.decode(), expires.isoformat(timespec="seconds"))})
-    return Invitation(site, expires, key, contact, agreement)
+    return invitation
 
 
 def admitted_keys(folder: Path, agreement: Agreement) -> dict[str, bytes]:

@@ -34,6 +34,7 @@ MOST_NUMBERS = 2**27  # in an array
 MOST_NODES = 2**24  # of the whole network
 HELLO: Fields = {
     "federation": str, "protocol": int, "version": str, "features": (list, type(None)), "task": str, "scaled": list,
+    "about": str,
 }  # fmt: skip
 INTRODUCTION: Fields = {
     "name": str, "protocol": int, "version": str, "nodes": list, "features": list, "classes": (list, type(None)),
@@ -48,6 +49,7 @@ SCENE = {
     "degrees": "int64", "colours": "int64", "informed": "bool", "homes": "int64", "classes": "float64",
 }  # fmt: skip
 UNITS = ("centre", "width")
+LARGEST_MOMENT = 1e200  # sums of several are finite
 TASKS = ("numbers", "classes")
 ALL_ROWS = -1  # as the part that a site learns from
 JOIN_EXPECTED = Expected(
@@ -68,12 +70,13 @@ class Schema:
     features: list[str] | None = None  # None: those of the first site
     task: str = "numbers"  # or "classes": then a site sends the labels that occur there
     scaled: tuple[str, ...] = ()  # features with mean 0 and deviation 1 over all sites; sites send sums for it
+    about: str = ""  # a fingerprint of all else that was agreed on
 
     def hello(self, federation: str) -> bytes:
         """The first message to a site."""
         text = written(
             federation=federation, protocol=PROTOCOL, version=__version__, features=self.features, task=self.task,
-            scaled=list(self.scaled),
+            scaled=list(self.scaled), about=self.about,
         )  # fmt: skip
         return Blob("hello", text=text).encode()
 
@@ -89,7 +92,7 @@ def read_hello(content: bytes) -> Schema:
     named = all(isinstance(name, str) for name in [*(features or []), *scaled])
     if fields["task"] not in TASKS or not named or not set(scaled) <= set(features or []):
         raise WireError("Expected names of features and a task, got others.")
-    return Schema(features, fields["task"], tuple(scaled))
+    return Schema(features, fields["task"], tuple(scaled), fields["about"])
 
 
 def check_versions(who: str, protocol: int, version: str) -> None:
@@ -149,13 +152,8 @@ class Introduction:
         has_data = blob.arrays.get("has_data")
         if not (named and typed and numbers) or has_data is None or len(has_data) != len(fields["nodes"]):
             raise WireError("Expected names of nodes and features, and who has data, got something else.")
-        moments = blob.arrays.get("moments")
-        if (
-            moments is None
-            or moments.shape != (3, scaled)
-            or not np.isfinite(moments).all()
-            or (moments[::2] < 0).any()
-        ):
+        moments = blob.arrays.get("moments", np.empty(0))
+        if moments.shape != (3, scaled) or not (np.abs(moments) <= LARGEST_MOMENT).all() or (moments[::2] < 0).any():
             raise WireError("Expected sums of the features that are scaled, got something else.")
         return cls(
             fields["name"], fields["nodes"], fields["features"], fields["classes"], fields["outputs"], fields["test"],

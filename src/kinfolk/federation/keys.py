@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +17,10 @@ from typing import Any, NamedTuple
 
 from kinfolk.checks import InputError
 from kinfolk.engine.protocol import SiteId
-from kinfolk.federation.files import replace_file
+from kinfolk.federation.files import read_json, replace_file
 
 KEY, PINS = "key", "pins.json"
+KEY_BYTES = 32
 NONCE, TAG, STAMP = 12, 16, struct.Struct("<Q")
 OVERHEAD = STAMP.size + NONCE + TAG  # bytes that a seal adds
 
@@ -71,7 +73,12 @@ class Pins:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / PINS
-        self.known: dict[str, str] = json.loads(self.path.read_text()) if self.path.exists() else {}
+        self.known: dict[str, str] = read_json(self.path)
+        if not all(_is_key(key) for key in self.known.values()):
+            raise InputError(
+                f"Expected the keys of other sites in {str(self.path)!r}, it is damaged: restore it, or remove it and "
+                "compare all fingerprints anew."
+            )
 
     def check(self, peers: Mapping[SiteId, Peer]) -> None:
         """Accept new names with their keys, and known names with known keys."""
@@ -87,6 +94,10 @@ class Pins:
             return
         self.known |= {peer.name: peer.public.hex() for peer in peers.values()}
         replace_file(self.path, json.dumps(self.known, indent=2).encode())
+
+
+def _is_key(text: Any) -> bool:
+    return isinstance(text, str) and re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}", text) is not None
 
 
 class Sealer:

@@ -12,6 +12,8 @@ from typing import Any, Self
 import numpy as np
 import pandas
 
+from kinfolk.checks import InputError
+
 NAME = "left.csv"
 COLUMNS = ("time", "run", "round", "to", "what", "numbers", "bytes")
 
@@ -73,7 +75,11 @@ def sent_in_all(folder: Path) -> pandas.DataFrame:
     path = folder / NAME
     if not path.exists():
         return pandas.DataFrame(columns=["to", "what", "messages", "numbers", "bytes"])
-    found = pandas.read_csv(path)
+    try:
+        found = pandas.read_csv(path, keep_default_na=False)
+        found = found.astype({"numbers": int, "bytes": int})[list(COLUMNS)]
+    except (ValueError, KeyError, UnicodeDecodeError) as error:
+        raise InputError(f"Expected what has left the site in {str(path)!r}, it is damaged: move it away.") from error
     return (
         found.groupby(["to", "what"], sort=False)
         .agg(messages=("round", "size"), numbers=("numbers", "sum"), bytes=("bytes", "sum"))

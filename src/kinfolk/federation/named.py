@@ -18,6 +18,7 @@ from kinfolk.objective.losses import Logistic, Squared
 from kinfolk.tables.families import family_of
 from kinfolk.tables.target import Target
 
+LARGEST = 1e15  # of whole numbers
 ALONE, ONE_FOR_ALL, TAILORED = "alone", "pooled", "tailored"
 COMPARISONS = (ALONE, ONE_FOR_ALL)
 NAMES = {kind.__name__: kind for kind in CATALOG.values()}
@@ -79,6 +80,8 @@ def _made(table: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
 def _part(value: Any) -> Any:
     if isinstance(value, Mapping):
         return _made(value, {})
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise InputError(f"Expected numbers up to {LARGEST:g} in [algorithm], got a larger one: correct it.")
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,25 +14,24 @@ from typing import Any
 import pandas
 
 from kinfolk.checks import InputError
+from kinfolk.engine.locking import running_in
 from kinfolk.federation.agreement import AGREEMENT, EDGES, Agreement
-from kinfolk.federation.files import locked, made, replace_file
+from kinfolk.federation.files import locked, made, read_json, replace_file
 from kinfolk.federation.flower.certificates import AUTHORITY, Contact, CoordinatorKey, make_certificates
 from kinfolk.federation.flower.coordinator import KEY, MEMBERS, OUTCOME, PROGRESS, TRAFFIC
 from kinfolk.federation.flower.plan import Plan
 from kinfolk.federation.flower.processes import (
     check_flower,
-    process_known,
-    running_in,
     stop_process,
     stopped_by_signals,
 )
 from kinfolk.federation.flower.superlink import CERTIFICATES, SuperLink
 from kinfolk.federation.invitation import Invitation, admitted_keys, invite, read_invited, write_invited
 from kinfolk.federation.named import TAILORED
+from kinfolk.serving.ports import is_loopback
 from kinfolk.tables.reading import read_table
 
 STATUS = "status.json"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 GOES_ON = "The run was stopped; kinfolk federation run goes on from there."
 STOPPING = 90.0  # seconds for all processes to end
 
@@ -59,9 +58,10 @@ class Status:
 def make_federation(folder: Path, agreement: Agreement, edges: Path | None = None) -> None:
     """Make the folder of a federation: the agreement, the graph, certificates and the coordinator's key."""
     check_flower()
-    if (folder / AGREEMENT).exists():
+    if folder.exists() and any(folder.iterdir()):
         raise InputError(
-            f"Expected a new folder, {str(folder)!r} has a federation: choose another name, or change its {AGREEMENT}."
+            f"Expected a new folder, {str(folder)!r} has files: choose another name; of a federation that is there, "
+            f"change its {AGREEMENT}."
         )
     agreement.check()
     pairs = None if edges is None else read_table(edges)
@@ -78,13 +78,13 @@ def make_federation(folder: Path, agreement: Agreement, edges: Path | None = Non
     agreement.write(folder)
 
 
-def invitation_for(folder: Path, site: str, days: float) -> Invitation:
-    """The invitation of a site; it replaces one that was made before."""
+def invitation_for(folder: Path, site: str, path: Path, days: float) -> Invitation:
+    """Write the invitation of a site; it replaces one that was made before."""
     agreement = Agreement.read(folder)
     if not (folder / CERTIFICATES / AUTHORITY).exists():
         raise InputError(f"Expected certificates in {str(folder)!r}, found none: make the federation anew.")
     contact = Contact.of(agreement.address, folder / CERTIFICATES, CoordinatorKey.at(folder / KEY))
-    return invite(folder, agreement, site, contact, days)
+    return invite(folder, agreement, site, contact, path, days)
 
 
 # ---------------------------------------------------------------------- a run
@@ -113,7 +113,7 @@ def operate(
     keys = admitted_keys(folder, agreement)
     graph, algorithms = agreement.graph(folder), agreement.algorithms()
     host, _, port = agreement.address.rpartition(":")
-    with contextlib.closing(locked(folder)), process_known(folder), stopped_by_signals() as stop:
+    with contextlib.closing(locked(folder)), stopped_by_signals() as stop:
         options = {"rounds": agreement.rounds, "seed": agreement.seed, "tolerance": agreement.tolerance or None}
         main = algorithms.pop(TAILORED)
         own = agreement.model if "model" in type(main).own_choice else None
@@ -123,10 +123,12 @@ def operate(
         ).write(folder)  # fmt: skip
         for name in (PROGRESS, OUTCOME, TRAFFIC):
             (folder / name).unlink(missing_ok=True)
-        watcher = _Watcher(folder, look, stop)
+        watcher = _Watcher(folder, keys, look, stop)
         try:
             watcher.tell(Status())
-            with SuperLink(folder, int(port), keys, host if host in LOOPBACK else "0.0.0.0") as link:
+            with SuperLink(
+                folder, int(port), keys, host.strip("[]") if is_loopback(host.strip("[]")) else "0.0.0.0"
+            ) as link:
                 number = link.start_run(end_sites=end_sites)
                 outcome = link.wait_for_run(number, math.inf, lambda: watcher.look(link))
         except InputError as error:
@@ -142,8 +144,10 @@ def operate(
 class _Watcher:
     """Puts together what is known of a run, and keeps it where others can read it."""
 
-    def __init__(self, folder: Path, look: Callable[[Status], None], stop: threading.Event) -> None:
-        self.folder, self.status, self._look, self._stop = folder, Status(), look, stop
+    def __init__(
+        self, folder: Path, keys: Mapping[str, bytes], look: Callable[[Status], None], stop: threading.Event
+    ) -> None:
+        self.folder, self.keys, self.status, self._look, self._stop = folder, keys, Status(), look, stop
 
     def look(self, link: SuperLink) -> None:
         """See who is there, and how far the run is."""
@@ -151,7 +155,8 @@ class _Watcher:
             raise KeyboardInterrupt
         online = link.online()
         invited = read_invited(self.folder)
-        new = [name for name in online if name in invited and not invited[name].joined]
+        known = [name for name in online if name in invited and invited[name].public.encode() == self.keys.get(name)]
+        new = [name for name in known if not invited[name].joined]
         if new:
             write_invited(self.folder, invited | {name: replace(invited[name], joined=True) for name in new})
         self.tell(_status(self.folder, online))
@@ -173,15 +178,21 @@ def progress_rows(folder: Path) -> list[dict[str, Any]]:
     path = folder / PROGRESS
     if not path.exists():
         return []
-    lines = path.read_text().splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    try:
+        rows = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [row for row in rows if row["run"] and row["round"] >= 0]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise InputError(f"Expected the progress of a run in {str(path)!r}, it is damaged: remove it.") from error
 
 
 def read_status(folder: Path) -> Status:
     """What is known of a federation; a run whose process is gone has been stopped."""
     Agreement.read(folder)
-    path = folder / STATUS
-    known = Status(**json.loads(path.read_text())) if path.exists() else Status("not started")
+    kept = read_json(folder / STATUS)
+    if set(kept) - set(Status.__dataclass_fields__):
+        raise InputError(f"Expected a status of kinfolk in {str(folder / STATUS)!r}, it is damaged: remove it.")
+    known = Status(**kept) if kept else Status("not started")
     known = replace(known, rows=progress_rows(folder) or known.rows)
     if known.phase in ("starting", "waiting", "running") and running_in(folder) is None:
         return replace(known, phase="stopped", online=[], why=GOES_ON)
@@ -199,22 +210,22 @@ def stop_operation(folder: Path) -> bool:
 
 def read_members(folder: Path) -> dict[str, dict[str, Any]]:
     """What the coordinator knows of every site; nothing before they have joined."""
-    return _read(folder / MEMBERS)
+    found = read_json(folder / MEMBERS)
+    if not all(isinstance(each, dict) and {"nodes", "with_rows", "key"} <= set(each) for each in found.values()):
+        raise InputError(
+            f"Expected the members of a federation in {str(folder / MEMBERS)!r}, it is damaged: remove it."
+        )
+    return found
 
 
 def read_traffic(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """What every site has sent so far, as far as the coordinator can see it."""
-    return _read(folder / TRAFFIC)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return known
+    return read_json(folder / TRAFFIC)
 
 
 def read_outcome(folder: Path) -> dict[str, Any]:
     """How the last run has ended; refused if it has not."""
-    outcome = _read(folder / OUTCOME)
+    outcome: dict[str, Any] = read_json(folder / OUTCOME)
     if "stopped" not in outcome:
         raise InputError(f"Expected a run that has ended in {str(folder)!r}, found none: kinfolk federation run.")
     return outcome

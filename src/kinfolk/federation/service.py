@@ -10,7 +10,9 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from kinfolk.algorithms.catalog import rebuilt
 from kinfolk.checks import InputError, check_parameters, listing
@@ -18,17 +20,53 @@ from kinfolk.engine.protocol import Algorithm, Models
 from kinfolk.engine.specs import Spec, differences, spec_of
 from kinfolk.engine.wire import HEAD, KINDS, MAGIC, Blob, Expected, Key, WireError, read, written
 from kinfolk.federation.files import locked, replace_file
-from kinfolk.federation.joining import ALL_ROWS, MOST_JOIN, MOST_TEXT, Introduction, Join, read_hello
+from kinfolk.federation.joining import ALL_ROWS, MOST_JOIN, MOST_TEXT, Introduction, Join, Schema, read_hello
 from kinfolk.federation.keys import Pins, SiteKey, fingerprint_of
 from kinfolk.federation.lanes import bundle_expected, bundled, unbundled
 from kinfolk.federation.ledger import Entry, Ledger
 from kinfolk.federation.messages import refusal
 from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.site_run import JOINED, SiteRun
+from kinfolk.network.public import PublicPoints
 
 log = logging.getLogger(__name__)
-MARK, CURRENT = "rows", "current"
+MARK, CURRENT, ENDED = "rows", "current", "ended"
 IN_LANES = ("join", "request")  # what several lanes may ask in one message
+
+
+class Agreed(NamedTuple):
+    """What the owner of a site has agreed to."""
+
+    schema: Schema  # what is told on joining
+    algorithms: Sequence[Algorithm[Any]]  # what is run, with the own choices of this site
+    sites: Sequence[str]  # with whom
+    public: PublicPoints | None = None  # points to predict
+
+    def check_hello(self, schema: Schema) -> None:
+        """Refuse to tell anything else."""
+        if schema != self.schema:
+            raise InputError(
+                "Expected the agreement that the owner of this site has seen, got another: send a new invitation."
+            )
+
+    def check_join(self, join: Join) -> None:
+        """Refuse other neighbours, other points to predict, and units where there should be none."""
+        strangers = [peer.name for peer in join.peers.values() if peer.name not in self.sites]
+        if strangers:
+            raise InputError(f"Expected neighbours among the agreed sites, got {listing(strangers)}: invite anew.")
+        public = join.scene.public
+        if public is not None and (self.public is None or not np.array_equal(public, self.public.points)):
+            raise InputError("Expected the public points that were agreed on, got others: send a new invitation.")
+        if (join.units is not None) != bool(self.schema.scaled):
+            raise InputError("Expected units where columns are scaled, and only there: send a new invitation.")
+
+    def algorithm(self, spec: Spec) -> Algorithm[Any] | None:
+        """The agreed algorithm that a spec stands for; None: it is another."""
+        for each in self.algorithms:
+            own = type(each).own_choice
+            if without(spec, own) == json.loads(json.dumps(without(spec_of(each), own))):
+                return each
+        return None
 
 
 class SiteService:
@@ -46,9 +84,8 @@ class SiteService:
         Needed if the algorithm of the federation holds code, such as an estimator or a module of torch: the owner of
         the site gives it, from a package that is installed here, and it has to be the same everywhere, but for what is
         a site's own choice, such as the model of FedRelax.
-    agreed : sequence of Algorithm, optional
-        What the owner has agreed to run, with the own choices of this site; anything else is refused. None: all that
-        kinfolk ships.
+    agreed : Agreed, optional
+        What the owner has agreed to; anything else is refused. None: all that kinfolk ships, with anybody.
     """
 
     def __init__(
@@ -58,7 +95,7 @@ class SiteService:
         folder: str | Path,
         algorithm: Algorithm[Any] | None = None,
         *,
-        agreed: Sequence[Algorithm[Any]] | None = None,
+        agreed: Agreed | None = None,
     ) -> None:
         rows.check()
         self.name, self.rows, self.folder, self.algorithm = name, rows, Path(folder), algorithm
@@ -134,6 +171,8 @@ class SiteService:
 
     def _hello(self, content: bytes) -> bytes:
         schema = read_hello(content)
+        if self.agreed is not None:
+            self.agreed.check_hello(schema)
         introduction = Introduction.of(self.name, self.rows, schema, self.key.public)
         encoded = introduction.encode()
         told = "names of nodes and columns, which nodes have rows, a public key"
@@ -154,8 +193,10 @@ class SiteService:
         _, key = peek(content)
         if key.lane not in self.runs or content != self.runs[key.lane].joined:
             join = Join.decode(content, list(self.rows.nodes))
-            Pins(self.folder).check(join.peers)
+            if self.agreed is not None:
+                self.agreed.check_join(join)
             run = self._made(join)
+            Pins(self.folder).check(join.peers)
             over = {lane for lane, other in self.runs.items() if lane == key.lane or other.join.key.run != key.run}
             for lane in over:
                 self.runs.pop(lane).close()
@@ -163,6 +204,7 @@ class SiteService:
             if run.folder is not None:
                 replace_file(self.folder / MARK, self.rows.mark.encode())
                 replace_file(self.folder / CURRENT, key.run.hex().encode())
+                (self.folder / ENDED).unlink(missing_ok=True)
             self.runs[key.lane] = run
         run = self.runs[key.lane]
         return Blob("joined", run.join.key, written(spec=spec_of(run.algorithm))).encode()
@@ -181,7 +223,7 @@ class SiteService:
     def _algorithm(self, spec: Spec) -> Algorithm[Any]:
         """What is run: rebuilt from names and numbers, or the owner's own, which has to be the same."""
         if self.agreed is not None:
-            return self._agreed(spec, self.agreed)
+            return self._agreed(spec)
         if self.algorithm is not None and _kind(spec) == _kind(spec_of(self.algorithm)):
             own = type(self.algorithm).own_choice
             found = list(differences(without(spec, own), without(spec_of(self.algorithm), own), "the algorithm"))
@@ -193,30 +235,40 @@ class SiteService:
             return self.algorithm
         return algorithm_of(spec)
 
-    def _agreed(self, spec: Spec, agreed: Sequence[Algorithm[Any]]) -> Algorithm[Any]:
+    def _agreed(self, spec: Spec) -> Algorithm[Any]:
         """What the owner has agreed to; with anything else something else would leave the site."""
-        for each in agreed:
-            own = type(each).own_choice
-            if without(spec, own) == json.loads(json.dumps(without(spec_of(each), own))):
-                return each
-        raise InputError(
-            f"Expected an algorithm that the owner of site {self.name!r} has agreed to run, got another: send a new "
-            "invitation."
-        )
+        assert self.agreed is not None
+        found = self.agreed.algorithm(spec)
+        if found is None:
+            raise InputError(
+                f"Expected an algorithm that the owner of site {self.name!r} has agreed to run, got another: send a "
+                "new invitation."
+            )
+        return found
+
+    def end(self) -> None:
+        """The federation has ended: the run is over, and rows or the agreement may be others next time."""
+        replace_file(self.folder / ENDED, b"")
 
     def _go_on(self) -> None:
         """The run that a process before this one was in, to where it was."""
         current = self.folder / CURRENT
         if not current.exists():
             return
+        over = (self.folder / ENDED).exists()
         begun = [each for each in (self.folder / "runs").glob(f"{current.read_text()}-*") if (each / JOINED).exists()]
-        if begun and (self.folder / MARK).read_text() != self.rows.mark:
+        changed = bool(begun) and (self.folder / MARK).read_text() != self.rows.mark
+        if changed and over:
+            return
+        if changed:
             raise InputError(
                 f"Expected the rows that site {self.name!r} has begun the present run with, got others: bring them "
                 f"back, or remove {str(begun[0])!r} to join anew."
             )
         for folder in begun:
             join = Join.decode((folder / JOINED).read_bytes(), list(self.rows.nodes))
+            if self.agreed is not None and self.agreed.algorithm(join.spec) is None:
+                return  # of an agreement that is no longer
             self.runs[join.key.lane] = self._made(join)
             self.runs[join.key.lane].go_on()
 

@@ -14,7 +14,9 @@ import pandas
 
 from kinfolk.checks import InputError, listing
 from kinfolk.engine.checkpoint import damage_noticed
+from kinfolk.engine.protocol import Algorithm
 from kinfolk.engine.saved_models import model_file, read_models
+from kinfolk.engine.specs import spec_of
 from kinfolk.federation.agreement import Agreement
 from kinfolk.federation.files import made, replace_file
 from kinfolk.federation.joining import Units
@@ -76,13 +78,15 @@ class SiteModels:
         return out
 
 
-def save_models(service: SiteService, agreement: Agreement) -> Path | None:
-    """Keep the models of the run that a site has been in; None: it was in none, or the run has not begun."""
+def save_models(service: SiteService, agreement: Agreement, main: Algorithm[Any]) -> Path | None:
+    """Keep the models of the main algorithm; None: the site was not in its run, or it has not begun."""
     run = service.run
-    if run is None or not run.measured:
+    if run is None or not run.measured or spec_of(run.algorithm) != spec_of(main):
         return None
     folder = service.folder / MODELS
-    draft = made(folder.with_name(f"{MODELS}.part"))
+    draft = folder.with_name(f"{MODELS}.part")
+    shutil.rmtree(draft, ignore_errors=True)
+    made(draft)
     name, content = model_file(run.models, "tailored")
     about = {
         "site": service.name, "nodes": list(service.rows.nodes), "agreement": agreement.to_toml(),

@@ -116,6 +116,7 @@ class SiteRun:
         self._last: _Last | None = None
         self._measured: Request | None = None
         self._leaving: list[Entry] = []  # what the present answer holds
+        self._round = 0
         self._logged = 0  # requests since the state was saved
         self.journal: Journal | None = None
 
@@ -192,10 +193,11 @@ class SiteRun:
         if full and self.settled == self.done:
             self._save()
         answer = self._answered(asked)
+        self._round = asked.request.turn.round or self._round  # a measurement has none
+        self.ledger.add(asked.key.run, self._round, self._leaving)  # before anything else: better twice than not
         if self.journal is not None:
             self.journal.append(content)
             self._logged += 1
-        self.ledger.add(asked.key.run, asked.request.turn.round, self._leaving)
         self._last = _Last(content, answer)
         return answer
 

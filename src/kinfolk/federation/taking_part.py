@@ -12,13 +12,16 @@ from typing import Any
 
 from kinfolk.checks import InputError
 from kinfolk.engine.protocol import Algorithm
-from kinfolk.federation.files import made, replace_file
-from kinfolk.federation.flower.processes import process_known, stop_process, stopped_by_signals
+from kinfolk.engine.specs import spec_of
+from kinfolk.federation.files import made, read_json, replace_file
+from kinfolk.federation.flower.processes import stop_process, stopped_by_signals
 from kinfolk.federation.flower.site import Way, serve
 from kinfolk.federation.invitation import Invitation
+from kinfolk.federation.keys import Pins, SiteKey, fingerprint_of
+from kinfolk.federation.named import TAILORED
 from kinfolk.federation.reading import who_reads
 from kinfolk.federation.rows import SiteRows
-from kinfolk.federation.service import SiteService
+from kinfolk.federation.service import Agreed, SiteService
 from kinfolk.federation.site_models import save_models
 from kinfolk.federation.site_table import site_rows
 from kinfolk.network import graphs
@@ -87,33 +90,37 @@ class Participant:
 
     @property
     def _asked_for(self) -> str:
-        return fingerprint(json.dumps(self.invitation.agreement.to_toml(), sort_keys=True), self.invitation.site)
+        """All that the owner has seen when asked."""
+        invitation = self.invitation
+        seen = [invitation.agreement.to_toml(), _member(invitation), invitation.contact.address, self.leaving()]
+        models = [repr(spec_of(each)) for each in self.algorithms.values()]
+        return fingerprint(json.dumps(seen, sort_keys=True), *models)
 
     @property
     def has_consent(self) -> bool:
         """Whether the owner has agreed to just this before."""
         path = self.folder / CONSENT
-        return path.exists() and path.read_text() == self._asked_for
+        return path.exists() and path.read_bytes() == self._asked_for.encode()
 
     def consent(self) -> None:
         """Keep that the owner has agreed; from now on the folder is that of this site."""
-        made(self.folder).chmod(0o700)
+        if not (self.folder / MEMBER).exists():
+            made(self.folder).chmod(0o700)
         replace_file(self.folder / MEMBER, json.dumps(_member(self.invitation)).encode())
-        replace_file(self.folder / SIGN_IN, self.invitation.key.encode(), mode=0o600)
         replace_file(self.folder / CONSENT, self._asked_for.encode())
 
     # ------------------------------------------------------------------ the process
 
     def run(self, way: Way, patience: float, tell: Callable[[str], None]) -> Path | None:
         """Answer the coordinator until it ends the federation, or the process is told to stop; where models are."""
-        agreement = self.invitation.agreement
-        service = SiteService(self.invitation.site, self.rows, self.folder, agreed=list(self.algorithms.values()))
-        with contextlib.closing(service), _logging_to(self.folder / LOG), process_known(self.folder):
+        agreement, key = self.invitation.agreement, self.folder / SIGN_IN
+        agreed = Agreed(agreement.schema, list(self.algorithms.values()), agreement.sites, agreement.public_points())
+        service = SiteService(self.invitation.site, self.rows, self.folder, agreed=agreed)
+        with contextlib.closing(service), _logging_to(self.folder / LOG), stopped_by_signals() as stop:
+            replace_file(key, self.invitation.key.encode(), mode=0o600)  # a new invitation has a new one
             tell(f"Site {service.name!r}, key {service.fingerprint}: waiting for the coordinator.")
-            with stopped_by_signals() as stop:
-                key = self.folder / SIGN_IN
-                serve(service, self.invitation.contact, key, stop, way=way, patience=patience, tell=tell)
-            return save_models(service, agreement)
+            serve(service, self.invitation.contact, key, stop, way=way, patience=patience, tell=tell)
+            return save_models(service, agreement, self.algorithms[TAILORED])
 
 
 def _member(invitation: Invitation) -> dict[str, str]:
@@ -127,8 +134,12 @@ def check_member(folder: Path, invitation: Invitation) -> None:
     path = folder / MEMBER
     if not path.exists():
         invitation.check_time()
+        if folder.exists() and any(folder.iterdir()):
+            raise InputError(f"Expected a new folder, {str(folder)!r} has other files: choose another --folder.")
         return
-    known = json.loads(path.read_text())
+    known = read_json(path)
+    if set(known) != set(_member(invitation)):
+        raise InputError(f"Expected the folder of a site, {str(path)!r} is damaged: restore it, or join in another.")
     if known != _member(invitation):
         raise InputError(
             f"Expected an invitation of site {known['site']!r} of federation {known['federation']!r} for the folder "
@@ -160,3 +171,11 @@ def leave(folder: Path) -> None:
     stop_process(folder, LEAVING)
     for name in (SIGN_IN, CONSENT):
         (folder / name).unlink(missing_ok=True)
+
+
+def known_keys(folder: Path) -> dict[str, str]:
+    """The fingerprints of the own key of a site and of those that it has pinned."""
+    if not (folder / MEMBER).exists():
+        raise InputError(f"Expected the folder of a site, got {str(folder)!r}: name the one it was joined with.")
+    own = {f"{read_json(folder / MEMBER).get('site')} (this site)": fingerprint_of(SiteKey.at(folder).public)}
+    return own | {name: fingerprint_of(bytes.fromhex(key)) for name, key in Pins(folder).known.items()}

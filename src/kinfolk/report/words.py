@@ -489,13 +489,19 @@ def federation_verdict(errors: Mapping[str, float]) -> str:
     'Tailored models: 25 % less error than one model for all'
     >>> federation_verdict({"alone": 0.2, "tailored": 0.3})
     'Tailored models: 50 % more error than every node alone'
+    >>> federation_verdict({"alone": 0.0, "pooled": 0.5, "tailored": 0.3})
+    'Tailored models: more error than every node alone, which had none'
     >>> federation_verdict({"tailored": 0.3})
     'Tailored models for every node'
     """
-    others = {name: error for name, error in errors.items() if name != "tailored" and error > 0}
+    others = {name: error for name, error in errors.items() if name != "tailored"}
     if "tailored" not in errors or not others:
         return "Tailored models for every node"
     rival = min(others, key=lambda name: others[name])
+    if errors["tailored"] == others[rival]:
+        return f"Tailored models: the same error as {FEDERATED[rival]}"
+    if others[rival] == 0:
+        return f"Tailored models: more error than {FEDERATED[rival]}, which had none"
     change = errors["tailored"] / others[rival] - 1
     return (
         f"Tailored models: {abs(change):.0%} {'less' if change < 0 else 'more'} error than {FEDERATED[rival]}".replace(

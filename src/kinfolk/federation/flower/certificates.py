@@ -182,7 +182,8 @@ class Contact:
         """Raise ValueError where this is no contact."""
         x509.load_pem_x509_certificate(self.certificate.encode())
         ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.coordinator))
-        if not self.address.rpartition(":")[2].isdigit():
+        port = self.address.rpartition(":")[2]
+        if not (port.isascii() and port.isdigit()):
             raise ValueError(self.address)
 
     def opened(self, site: str, content: bytes) -> bytes | None:

@@ -93,6 +93,7 @@ class Plan:
             "features": self.schema.features,
             "task": self.schema.task,
             "scaled": list(self.schema.scaled),
+            "about": self.schema.about,
             "algorithm": _spec(self.algorithm, self.model),
             "beside": {name: _spec(each, self.model) for name, each in self.beside.items()},
             "model": self.model,
@@ -109,7 +110,7 @@ class Plan:
             found = json.loads((folder / PLAN).read_text())
             graph = Graph(len(found["names"]), found["edges"] or (), found["weights"], found["names"])
             nodes = {name: key.encode() for name, key in found["nodes"].items()}
-            schema = Schema(found["features"], found["task"], tuple(found["scaled"]))
+            schema = Schema(found["features"], found["task"], tuple(found["scaled"]), found["about"])
             model, beside = found["model"], found["beside"]
             rest = _public(found["public"]), found["options"], found["patience"]
         except (OSError, ValueError, KeyError) as error:

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from kinfolk.checks import InputError
-from kinfolk.federation.files import locked, replace_file
+from kinfolk.engine.locking import running_in
 from kinfolk.federation.flower import tether
 
 VERSION = "1.41.0"  # of Flower; the way of a resident site to the SuperLink is not public, and may change with the next
 GRACE = 20.0  # seconds to say goodbye
-PROCESS = "process"
 TAIL = 600  # bytes at the end of a log that an error shows
 SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -144,27 +143,6 @@ def stopped_by_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def process_known(folder: Path) -> Iterator[None]:
-    """The number of this process, in a file of a folder that it has locked, while it runs."""
-    path = folder / PROCESS
-    replace_file(path, str(os.getpid()).encode())
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def running_in(folder: Path) -> int | None:
-    """The process that has locked a folder; None: there is none, whatever a file has it."""
-    try:
-        locked(folder).close()
-    except InputError:
-        with contextlib.suppress(OSError, ValueError):
-            return int((folder / PROCESS).read_text())
-    return None
 
 
 def stop_process(folder: Path, seconds: float) -> bool:

@@ -87,6 +87,7 @@ def answer(service: SiteService, contact: Contact, content: bytes) -> tuple[byte
         return refusal(Key(), "Expected a message that the coordinator of this federation has signed."), False
     with contextlib.suppress(WireError):
         if peek(blob)[0] == "end":
+            service.end()
             return b"", True
     return service.answer(blob), False
 
