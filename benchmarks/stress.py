@@ -403,9 +403,7 @@ def check_bound(network: Network, liars: tuple[int, ...], w: Any) -> None:
         slopes.append(np.linalg.norm(2 * X.T @ (X @ w[node] - y) / len(X)))
     honest = ~np.isin(np.arange(len(w)), liars)
     share = (np.array(slopes) / (LAM * weights))[honest]
-    check(
-        bool((share <= 1 + 1e-6).all()), f"the lie uses {share.max():.3f} of what λΣA allows at most, in no node more"
-    )
+    check(bool((share <= 1 + 1e-6).all()), f"no honest node is moved further than {share.max():.3f} of what λΣA allows")
 
 
 def main(*chosen: str) -> None:
