@@ -144,7 +144,7 @@ class TeacherStudent(Discovery):
         teacher = student if age % self.every == 0 else found["teacher"]
         return {**found, "teacher": teacher, "student": student, "age": np.asarray(age)}, domains, {}
 
-    def labels(self, X: Floats, domain: Ints, found: Found) -> Ints:
+    def labels(self, X: Floats, owner: Ints, domain: Ints, found: Found) -> Ints:
         """The domain that the teacher predicts for every row."""
         return np.asarray(self._outputs(X, found, "teacher").argmax(axis=1))
 
