@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from kinfolk import InputError, graphs
 from kinfolk.cli import app
 from kinfolk.datasets import block_regression, chain_regression, clustered_regression, star_regression
-from kinfolk.experiments import EXPERIMENTS, fedrelax, find, gtv
+from kinfolk.experiments import EXPERIMENTS, fedrelax, find, gtv, unfinished
 from kinfolk.testing import check_graph
 
 
@@ -106,6 +106,49 @@ def test_names_are_listed_and_unknown_ones_refused():
     refused = CliRunner().invoke(app, ["reproduce", "fig1"])
     assert refused.exit_code == 1
     assert refused.stderr.strip() == f"kinfolk: Expected one of {', '.join(EXPERIMENTS)}, got 'fig1'."
+
+
+def test_an_interrupted_experiment_goes_on(tmp_path, monkeypatch):
+    options = ["reproduce", "fedrelax-fig5a", "--quick", "--out"]
+    made, whole = [], fedrelax._variations
+
+    def counted(network, lam, seed):
+        if len(made) == stop_after:
+            raise KeyboardInterrupt
+        made.append(lam)
+        return whole(network, lam, seed)
+
+    monkeypatch.setattr(fedrelax, "_variations", counted)
+    stop_after = 2
+    assert CliRunner().invoke(app, [*options, str(tmp_path / "cut")]).exit_code != 0
+    kept = tmp_path / "cut" / "fedrelax-fig5a.unfinished"
+    with kept.open("a") as file:
+        file.write('\n[["fedrelax-fig5a", true')  # killed while it wrote
+    stop_after = 3
+    assert CliRunner().invoke(app, [*options, str(tmp_path / "cut")]).exit_code != 0
+    stop_after = -1
+    resumed = CliRunner().invoke(app, [*options, str(tmp_path / "cut")])
+    assert "Going on after 3 finished parts" in resumed.output
+    assert len(made) == 6  # two noises, three α, each once
+    assert not kept.exists()
+    straight = CliRunner().invoke(app, [*options, str(tmp_path / "straight")])
+    assert len(made) == 12
+    assert "Going on" not in straight.output
+    one, other = ((tmp_path / part / "fedrelax-fig5a.csv").read_bytes() for part in ("cut", "straight"))
+    assert one == other
+
+
+def test_what_is_kept_of_another_experiment_is_left_out(tmp_path):
+    def interrupted(about, number):
+        with unfinished.resuming(tmp_path / "kept", about):
+            found.extend(unfinished.once((0,), lambda: [number]))
+            raise KeyboardInterrupt
+
+    found = []
+    for number, about in enumerate((["a", "version 1"], ["a", "version 2"], ["a", "version 1"])):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(about, number)
+    assert found == [0, 1, 0]
 
 
 # ---------------------------------------------------------------------- FedRelax

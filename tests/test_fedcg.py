@@ -12,7 +12,14 @@ from torch import nn
 from torch.func import vmap
 
 from kinfolk import FedAvg, FedCG, InProcess, InputError, Network, TorchLoss, datasets, fit, graphs, what_leaves
-from kinfolk.algorithms.fedcg import ClassMeans, ClientWeights, DomainGraph, GivenDomains, TeacherStudent
+from kinfolk.algorithms.fedcg import (
+    ClassMeans,
+    ClientWeights,
+    DomainGraph,
+    GivenDomains,
+    MixedClients,
+    TeacherStudent,
+)
 from kinfolk.algorithms.fedcg.features import RandomFeatures
 from kinfolk.algorithms.fedcg.spectral import spectral_partition
 from kinfolk.modules.domains import DomainResidual, compared_activations, with_domains
@@ -256,6 +263,54 @@ def test_new_clients_vote_and_lone_rows_decide_for_themselves():
     assert models.weights(X[1:2], np.array([0])).argmax() == first  # a client that is known has its domain
 
 
+def mixed_clients(count, seed):
+    """Rows of three domains far from each other, two of them at every client; in each the classes lie differently."""
+    rng = np.random.default_rng(seed)
+    centre = np.array([[[6, 0], [7, 3]], [[-6, 2], [-3, 6]], [[0, -8], [-4, -7]]], dtype=float)  # of domain and class
+    data, domain = [], []
+    for k in range(count):
+        own = np.array([(0, 1), (0, 2), (1, 2)][k % 3])[rng.integers(0, 2, 24)]
+        y = rng.integers(0, 2, 24)
+        data.append((np.column_stack([centre[own, y] + rng.normal(size=(24, 2)), np.ones(24)]), y.astype(float)))
+        domain.append(own)
+    return data, np.concatenate(domain)
+
+
+def test_domains_of_rows_are_found_where_clients_hold_two():
+    (data, true), (new, new_true) = mixed_clients(60, 0), mixed_clients(9, 1)
+    network = Network(graphs.edgeless(69), [*data, *[None] * 9])
+    algorithm = FedCG(LOSS, layers=["2"], domains=3, discovery=MixedClients(), local_steps=2)
+    run = fit(network, algorithm, rounds=2, stop=None, participation=0.2, progress=False)
+    models, owner = run.models, np.repeat(np.arange(60), 24)
+    found = models.discovery.labels(network.data.X, owner, np.full(len(owner), -1), models.found)
+    assert normalized_mutual_info_score(true, found) > 0.95
+    X, node = np.concatenate([X for X, _ in new]), np.repeat(np.arange(60, 69), 24)
+    taken = models.weights(X, node)
+    assert normalized_mutual_info_score(new_true, taken.argmax(axis=1)) > 0.95
+    np.testing.assert_allclose(taken.sum(axis=1), 1.0)
+    np.testing.assert_allclose(models.domains(X).sum(axis=1), 1.0)
+    by_client, _ = zip(*data, strict=True)
+    one_vector = fit(network, replace(algorithm, discovery=ClassMeans()), rounds=0, progress=False).models
+    rival = one_vector.weights(np.concatenate(by_client), owner).argmax(axis=1)
+    assert normalized_mutual_info_score(true, rival) < 0.6  # pairs of domains
+
+
+def test_the_rows_of_a_client_tell_which_domains_it_holds():
+    scores = np.log([[0.9, 0.1, 0.05]] * 6 + [[0.05, 0.9, 0.1]] * 6 + [[0.3, 0.1, 0.31]])
+    discovery = MixedClients()
+    assert discovery.agreed(scores, np.zeros(13, dtype=int)).argmax(axis=1).tolist() == [0] * 6 + [1] * 6 + [0]
+    assert discovery.agreed(scores, np.arange(13)).argmax(axis=1)[-1] == 2  # alone
+
+
+def test_mixed_clients_need_classes_and_a_number_of_domains():
+    numbers = Network(graphs.edgeless(4), [(np.zeros((3, 3)), [0.1, 0.2, 0.3])] * 4)
+    regression = TorchLoss(nn.Sequential(nn.Linear(3, 1)))
+    with pytest.raises(InputError, match="Expected classes as labels for MixedClients"):
+        fit(numbers, FedCG(regression, layers=["0"], domains=2, discovery=MixedClients()), rounds=1)
+    with pytest.raises(InputError, match="domains"):
+        fit(network_of(), FedCG(LOSS, layers=["2"], discovery=MixedClients()), rounds=1)
+
+
 def test_a_collapse_is_said_in_the_notes():
     classifier = nn.Linear(3, 3)
     with torch.no_grad():
@@ -324,6 +379,7 @@ def classes():
 
 CASES = {
     "found": (classes, lambda: FedCG(LOSS, layers=["2"], discovery=ClassMeans(), local_steps=2)),
+    "mixed": (classes, lambda: FedCG(LOSS, layers=["2"], domains=2, discovery=MixedClients(), batch=2)),
     "clients' weights": (
         classes,
         lambda: FedCG(LOSS, layers=["0"], domains=2, discovery=ClientWeights(passes=2), batch=2),
@@ -529,6 +585,20 @@ def test_nodes_one_by_one_descend_as_all_nodes_at_once(norm):
         fit(network, FedAvg(loss, local_epochs=2, batch=6, step_size=0.1), **options).models.w for loss in losses
     )
     np.testing.assert_allclose(apart, together, rtol=1e-10, atol=1e-10)
+
+
+def test_nodes_with_different_numbers_of_rows_descend_at_once_as_one_by_one():
+    rng = np.random.default_rng(0)
+    sizes = (20, 23, 17, 26)  # batches and numbers of batches differ; the last node has no rows
+    data = [(rng.normal(size=(n, 3)), rng.integers(0, 2, n).astype(float)) for n in sizes]
+    network = Network(graphs.edgeless(5), [*data, None])
+    found = {}
+    for how in ("always", "never"):
+        loss = TorchLoss(small_module(), "cross-entropy", reduction="sum", ridge=0.1, batching=how)
+        algorithm = FedAvg(loss, local_epochs=2, batch=6, step_size=0.1)
+        assert algorithm._walks(network.site.local_losses(loss))
+        found[how] = fit(network, algorithm, rounds=5, stop=None, progress=False).models.w
+    np.testing.assert_allclose(found["always"], found["never"], rtol=0, atol=1e-12)
 
 
 def test_a_module_that_draws_is_computed_node_by_node_and_keyed():

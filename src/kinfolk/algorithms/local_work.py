@@ -293,7 +293,7 @@ class LocalWork(ParametricAlgorithm[S]):
         down ``losses``, by default those of all rows.
         """
         losses = site.local_losses(self.loss) if losses is None else losses
-        if add is None and at is None and self._walks_alone(losses):
+        if add is None and at is None and self._walks(losses):
             w = self._walked(site, turn, start, losses)
             self.check_finite(site, w, turn)
             return w
@@ -311,19 +311,26 @@ class LocalWork(ParametricAlgorithm[S]):
         self.check_finite(site, w, turn)
         return w
 
-    def _walks_alone(self, losses: LocalLosses) -> bool:
-        """Whether nodes had better make all steps of a round by themselves, one after another."""
-        plain = self._descends_plainly and self._given_step_size is not None
-        sizes = np.diff(losses.starts)
-        most = int(sizes.max(initial=0)) if self.batch is None else min(self.batch, int(sizes.max(initial=0)))
-        return plain and most > 0 and losses.walks_alone(most)
+    def _walks(self, losses: LocalLosses) -> bool:
+        """Whether all steps of a round had better be made in one go."""
+        if not self._descends_plainly or self._given_step_size is None:
+            return False
+        plan = self.plan(losses)
+        counted = int(plan.before(plan.steps).sum())
+        filled = int(plan.steps.max(initial=0)) * self._most_rows(losses) * int(losses.has_data.sum())
+        return counted > 0 and losses.walks(self._most_rows(losses), filled / counted)
+
+    def _most_rows(self, losses: LocalLosses) -> int:
+        """Of a step at any node."""
+        most = int(np.diff(losses.starts).max(initial=0))
+        return most if self.batch is None else min(self.batch, most)
 
     def _walked(self, site: Site, turn: Turn, start: Floats, losses: LocalLosses) -> Floats:
-        """Where plain descent leads every node by itself."""
+        """Where plain descent leads every node."""
         plan = self.plan(losses)
         drawn = plan.draw(turn.keys(site.nodes, "batch"), losses.starts)
         lengths = [float(self.rate(turn, k, 1.0)) for k in range(int(plan.steps.max(initial=0)))]
-        return losses.walked(start, drawn, np.asarray(lengths))
+        return losses.walked(start, drawn, self._most_rows(losses), np.asarray(lengths))
 
     def slopes(self, site: Site, step: Step, w: Floats) -> Slopes:
         """∇F_i on the rows of a step, and w with its statistics renewed."""

@@ -182,20 +182,27 @@ def reproduce(
     folder: DataFolder = None,
     list_: Annotated[bool, typer.Option("--list", help="Show what can be reproduced.")] = False,
 ) -> None:
-    """Reproduce a table or a figure of a paper, and check its claims."""
+    """Reproduce a table or a figure of a paper, and check its claims; interrupted, the same command goes on."""
     from rich.console import Console
 
     from kinfolk.datasets import looking_in
     from kinfolk.experiments import EXPERIMENTS, find
+    from kinfolk.experiments.unfinished import resuming
+    from kinfolk.version import __version__
 
     if list_:
         for known, experiment in EXPERIMENTS.items():
             print(f"{known:<14} {(experiment.__doc__ or '').strip()}")
         return
-    with looking_in(folder):
-        outcome = find(name or "")(seeds=seeds, quick=quick)
-    outcome.show(Console())
-    print("Written: " + ", ".join(map(str, outcome.write(out))))
+    experiment, about = find(name or ""), [name, quick, str(folder), __version__]
+    kept = out / f"{name}.unfinished"
+    with looking_in(folder), resuming(kept, about) as finished:
+        if finished:
+            parts = f"{finished} finished part{'s' if finished > 1 else ''}"
+            print(f"Going on after {parts}; to begin anew, remove {kept}.")
+        outcome = experiment(seeds=seeds, quick=quick)
+        outcome.show(Console())
+        print("Written: " + ", ".join(map(str, outcome.write(out))))
 
 
 @app.command()

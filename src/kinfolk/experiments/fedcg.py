@@ -31,6 +31,7 @@ from kinfolk.datasets.digit_clients import digit_sources, writers_by_attributes,
 from kinfolk.datasets.image_clients import ImageClients
 from kinfolk.engine.fit import fit
 from kinfolk.experiments.outcome import Claim, Outcome
+from kinfolk.experiments.unfinished import once
 from kinfolk.objective.torch_loss import TorchLoss
 from kinfolk.typing import Floats, Ints
 
@@ -288,7 +289,7 @@ def _runs(draws: dict[str, Callable[..., ImageClients]], cases: list[Case], sett
             if setting.clients is not None:
                 clients = clients.first(*setting.clients, seed)
             for case in cases:
-                records += _records(name, case, clients, setting, seed)
+                records += once((name, case.name, seed), _records, name, case, clients, setting, seed)
     return pandas.DataFrame(records)
 
 

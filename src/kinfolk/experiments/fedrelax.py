@@ -28,6 +28,7 @@ from kinfolk.datasets import Synthetic, mixture_regression
 from kinfolk.engine.fit import Tolerance, fit
 from kinfolk.engine.run import Run
 from kinfolk.experiments.outcome import Claim, Outcome
+from kinfolk.experiments.unfinished import once
 from kinfolk.local_models.least_squares import LinearModel, RMSprop
 from kinfolk.network import public
 from kinfolk.network.graph import Graph
@@ -330,7 +331,7 @@ def _clustered_trees(along: str, values: tuple[float, ...], seeds: int, quick: b
         features, noise = (int(value), 0.0) if along == "d" else (10, value)
         problem = _clustered(sizes, features, noise, seed)
         oracle = _oracle_tree_error(problem)
-        for count, mse in _tree_errors(problem.network, TREE_LAM, seed):
+        for count, mse in once((along, value, seed), _tree_errors, problem.network, TREE_LAM, seed):
             row = {"round": count, "mse": mse, "oracle": oracle, "normalised": mse / oracle}
             records.append({along: value, "α": TREE_LAM, "seed": seed, **row})
     return pandas.DataFrame(records)
@@ -443,7 +444,7 @@ def fig4(seeds: int = 5, quick: bool = False) -> Outcome:
     records = []
     for (features, noise, lam), seed in itertools.product(cases, range(1 if quick else seeds)):
         network = _mixture(node_count, features, noise, seed)
-        errors = list(_tree_errors(network, lam, seed))
+        errors = once((features, noise, lam, seed), _tree_errors, network, lam, seed)
         for count, mse in errors:
             row = {"round": count, "mse": mse, "normalised": mse / errors[0][1]}
             records.append({"d": features, "σ": noise, "α": lam, "seed": seed, **row})
@@ -493,7 +494,7 @@ def _variation_outcome(name: str, along: str, values: tuple[float, ...], seeds: 
         noise, p_in = (value, 0.8) if along == "σ" else (0.1, value)
         problem = _clustered((node_count,), 10, noise, seed, p_in)
         bound = _variation_bound(problem, lam)
-        for count, found in _variations(problem.network, lam, seed):
+        for count, found in once((along, value, lam, seed), _variations, problem.network, lam, seed):
             row = {"round": count, "variation": found, "bound": bound, "seed": seed}
             records.append({along: value, "α": lam, **row})
     frame = pandas.DataFrame(records)

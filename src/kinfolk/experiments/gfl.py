@@ -27,6 +27,7 @@ from kinfolk.engine.fit import fit
 from kinfolk.engine.in_process import InProcess
 from kinfolk.engine.protocol import Snapshot
 from kinfolk.experiments.outcome import Claim, Outcome
+from kinfolk.experiments.unfinished import once
 from kinfolk.network.graphs import chain
 from kinfolk.network.network import Network
 from kinfolk.objective.torch_loss import TorchLoss
@@ -133,7 +134,7 @@ def _records(setting: Setting, seed: int) -> Iterator[Record]:
     cases: list[dict[str, Any]] = [{"tau": tau} for tau in setting.taus] + [{"lost": lost} for lost in setting.lost]
     for method in METHODS:
         for case in cases:
-            yield from _run(method, network, loss, setting, seed, **case)
+            yield from once((method, case, seed), partial(_run, **case), method, network, loss, setting, seed)
 
 
 def _printed_steps(seed: int) -> tuple[int, int]:

@@ -38,6 +38,7 @@ from kinfolk.engine.protocol import Snapshot
 from kinfolk.engine.run import Run
 from kinfolk.experiments.gfl_truths import CENTRES, Drawn, linear_truth, network_truth, student, table_10_1
 from kinfolk.experiments.outcome import Claim, Outcome
+from kinfolk.experiments.unfinished import once
 from kinfolk.network.network import Network
 from kinfolk.objective.losses import Squared
 from kinfolk.objective.torch_loss import TorchLoss
@@ -97,7 +98,7 @@ def _figure(setting: Setting, seed: int) -> Iterator[Record]:
         ]
         loss = TorchLoss(student(seed, "Sigmoid", biases=False), step_size=STEP)
         for method, algorithm in _competitors(loss, setting).items():
-            for record in _on_both(algorithm, networks, setting.rounds):
+            for record in once((case, method, seed), _on_both, algorithm, networks, setting.rounds):
                 yield {"case": case, "method": method, "seed": seed, **record}
 
 
@@ -260,8 +261,9 @@ def _phi_records(setting: PhiSetting, seed: int) -> Iterator[Record]:
         linear, reflected = truth.startswith("linear"), truth.endswith("reflected")
         draw = linear_truth if linear else network_truth
         drawn = [draw(seed, graph, nodes=setting.nodes, reflected=reflected) for graph in (0, 1)]
+        networks = [each.network for each in drawn]
         for method, algorithm in _variants(drawn[0], setting, seed, linear=linear).items():
-            for record in _on_both(algorithm, [each.network for each in drawn], setting.rounds):
+            for record in once((truth, method, seed), _on_both, algorithm, networks, setting.rounds):
                 yield {"truth": truth, "method": method, "seed": seed, **record}
 
 

@@ -45,6 +45,7 @@ from kinfolk.experiments.gfl_bigfl import (
     steps_of_phi,
 )
 from kinfolk.experiments.outcome import Claim, Outcome
+from kinfolk.experiments.unfinished import once
 from kinfolk.network.graph import Graph
 from kinfolk.network.graphs import knn
 from kinfolk.network.network import Network
@@ -298,14 +299,20 @@ def _records(corpus: Corpus, setting: Setting, seed: int) -> Iterator[Record]:
     network = draw_network(corpus, setting, seed)
     loss = TorchLoss(language_model(corpus, setting, seed), "cross-entropy", step_size=STEP, precision="float32")
     for method, algorithm in _competitors(corpus, network, loss, setting).items():
-        curve: list[Record] = []
-        run = fit(
-            network, algorithm, rounds=setting.rounds, stop=None, progress=False, seed=seed,
-            measure_every=max(1, setting.rounds // 15), callbacks=[_watch(algorithm, network, curve)],
-        )  # fmt: skip
-        phi = " ".join(f"{number:.2f}" for number in algorithm.phi_of(run)) if isinstance(algorithm, BiGFL) else ""
-        for record in curve:
-            yield {"method": method, "seed": seed, "phi": phi, **steps_of_phi(run), **record}
+        for record in once((method, seed), _curve, algorithm, network, setting, seed):
+            yield {"method": method, "seed": seed, **record}
+
+
+def _curve(algorithm: Any, network: Network, setting: Setting, seed: int) -> Iterator[Record]:
+    """One run, looked at fifteen times."""
+    curve: list[Record] = []
+    run = fit(
+        network, algorithm, rounds=setting.rounds, stop=None, progress=False, seed=seed,
+        measure_every=max(1, setting.rounds // 15), callbacks=[_watch(algorithm, network, curve)],
+    )  # fmt: skip
+    phi = " ".join(f"{number:.2f}" for number in algorithm.phi_of(run)) if isinstance(algorithm, BiGFL) else ""
+    for record in curve:
+        yield {"phi": phi, **steps_of_phi(run), **record}
 
 
 def _competitors(corpus: Corpus, network: Network, loss: TorchLoss, setting: Setting) -> dict[str, Any]:

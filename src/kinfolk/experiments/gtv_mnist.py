@@ -28,6 +28,7 @@ from kinfolk.datasets import load_mnist
 from kinfolk.engine.fit import fit
 from kinfolk.experiments.gtv_digits import FULL, QUICK, STEP_SIZE, STEPS, Problem, draw_problem
 from kinfolk.experiments.outcome import Claim, Outcome
+from kinfolk.experiments.unfinished import once
 from kinfolk.objective.couplings import EuclideanNorm
 from kinfolk.typing import Ints
 
@@ -120,7 +121,8 @@ def _figure(name: str, title: str, clusters: int, contest: Any, judge: Any, seed
         problem = draw_problem(digits, clusters, setting, seed)
         crossing.append(problem.crossing)
         for rival in contest(problem):
-            records += [{"method": rival.name, "seed": seed, **row} for row in _course(problem, rival, setting.rounds)]
+            course = once((rival.name, seed), _course, problem, rival, setting.rounds)
+            records += [{"method": rival.name, "seed": seed, **row} for row in course]
     frame, images = pandas.DataFrame(records), len(crossing) * clusters * setting.nodes * setting.validation
     means = _by_round(frame, "accuracy")
     shown = means[[k for k in SHOWN if k <= setting.rounds]]

@@ -196,6 +196,23 @@ class FlatModule:
         parts = self._parts_of(module)
         return np.concatenate([_as_numbers(parts[name]).reshape(-1) for name in self.shapes])
 
+    @property
+    def trained_count(self) -> int:
+        """How many of the parts, the first ones, are trained."""
+        return len(self._trained_lengths[0])
+
+    def stacked(self, w: Floats) -> dict[str, Any]:
+        """The parts of vectors (nodes, size) by name, each (nodes, ...): copies to be trained."""
+        split = self.tensor(w).split(self._lengths[1], dim=1)
+        return {
+            name: part.reshape(len(w), *self.shapes[name]).contiguous()
+            for name, part in zip(self.shapes, split, strict=True)
+        }
+
+    def vectors_of(self, parts: dict[str, Any]) -> Floats:
+        """Such parts as vectors again."""
+        return _as_numbers(torch.cat([part.reshape(len(part), -1) for part in parts.values()], dim=1))
+
     def _load(self, module: Any, w: Floats) -> None:
         """Write the vector w into a copy."""
         parts = self._parts_of(module)

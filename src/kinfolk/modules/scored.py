@@ -7,7 +7,7 @@ one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
@@ -108,6 +108,37 @@ class ScoredModule:
                     decayed = slope.add(part, alpha=ridge) if ridge and part.ndim > 1 else slope
                     part.sub_(decayed, alpha=length)
         return self.flat.vector_of(module)
+
+    def walks_together(self, rows: int) -> bool:
+        """Whether nodes whose steps have so many rows can make them at once, with rows that only fill up."""
+        traits = self.traits("training")
+        return traits.why_apart is None and traits.by_row and rows <= self.most_rows
+
+    def walked_together(
+        self, w: Floats, ridge: Floats, batches: Iterable[tuple[Any, Any, Any]], lengths: Iterable[float]
+    ) -> Floats:
+        """Where plain descent leads nodes from w (nodes, size): steps on (X, y, weight), each (nodes, rows, ...).
+
+        The parameters stay tensors by name for all steps: to cut them from vectors for every step costs as much as
+        the step.
+        """
+        parts = self.flat.stacked(w)
+        trained = [part.requires_grad_() for part in list(parts.values())[: self.flat.trained_count]]
+        decay = self.flat.tensor(ridge) if ridge.any() else None
+        for (X, y, weight), length in zip(batches, lengths, strict=True):
+            value = vmap(self._named_score)(parts, X, y, weight).sum()
+            slopes = torch.autograd.grad(value, trained, allow_unused=True, materialize_grads=True)
+            with torch.no_grad():
+                for part, slope in zip(trained, slopes, strict=True):
+                    if decay is not None and part.ndim > 2:
+                        working = decay * (weight.sum(dim=1) > 0)
+                        slope = slope + working.view(-1, *[1] * (part.ndim - 1)) * part
+                    part.sub_(slope, alpha=length)
+        return self.flat.vectors_of(parts)
+
+    def _named_score(self, parts: dict[str, Any], X: Any, y: Any, weight: Any) -> Any:
+        """The value of one node in training, from its parameters and buffers by name."""
+        return (weight * self.loss.of_rows(self.flat.call(parts, X, "training"), y)).sum()
 
     def hessian_product(self, w: Any, v: Any, X: Any, y: Any, weight: Any) -> Any:
         """∇² times v, (nodes, trained), in evaluation."""

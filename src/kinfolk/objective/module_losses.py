@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 PROBES = 8  # random directions along which curvature is measured
 PROBE_LENGTH = 1e-3
+MOST_FILLED = 1.5  # rows of steps that all nodes make at once, those that fill up included, for each that counts
+NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 class Rows(NamedTuple):
@@ -145,19 +148,33 @@ class ModuleLosses(LocalLosses):
         """
         return self._slopes(w, "calm" if keys is None else "training", keys)
 
-    def walks_alone(self, rows: int) -> bool:
-        """Whether steps on so many rows are made node by node rather than for all nodes at once."""
-        return self.scored.walks_alone(rows)
+    def walks(self, rows: int, filled: float) -> bool:
+        """Whether nodes make all steps of a round in one go, on so many rows in a step."""
+        if self.scored.walks_alone(rows):
+            return True
+        return filled <= MOST_FILLED and self.scored.walks_together(rows * self.node_count)
 
-    def walked(self, w: Floats, batches: Batches, lengths: Floats) -> Floats:
-        """Where steps of plain descent on F_i lead from w, one node after another."""
-        ridge, tensor, out = self.ridge / np.maximum(self.share, 1.0), self.scored.flat.tensor, w.copy()
-        for node in np.flatnonzero(self.has_data).tolist():
-            own = slice(self.starts[node], self.starts[node + 1])
-            X, y = tensor(self.X[own]), tensor(self.y[own])
-            steps = [(X[rows - own.start], y[rows - own.start]) for rows in batches.of_node(node)]
-            out[node] = self.scored.walked(w[node], float(ridge[node]), steps, lengths[: len(steps)].tolist())
+    def walked(self, w: Floats, batches: Batches, rows: int, lengths: Floats) -> Floats:
+        """Where steps of plain descent on F_i lead from w: one node after another, or all nodes step by step."""
+        ridge, out, nodes = self.ridge / np.maximum(self.share, 1.0), w.copy(), np.flatnonzero(self.has_data)
+        X, y = self.scored.flat.tensor(self.X), self.scored.flat.tensor(self.y)
+        taken = [batches.of_node(node) for node in nodes.tolist()]
+        if self.scored.walks_alone(rows):
+            for node, steps in zip(nodes.tolist(), taken, strict=True):
+                own = [(X[each], y[each]) for each in steps]
+                out[node] = self.scored.walked(w[node], float(ridge[node]), own, lengths[: len(own)].tolist())
+            return out
+        together = (self._step_of_all(X, y, nodes, step) for step in zip_longest(*taken, fillvalue=NO_ROWS))
+        out[nodes] = self.scored.walked_together(w[nodes], ridge[nodes], together, lengths.tolist())
         return out
+
+    def _step_of_all(self, X: Any, y: Any, nodes: Ints, step: Sequence[Ints]) -> tuple[Any, Any, Any]:
+        """Rows of all nodes and their weights; the first row of a node fills up, with weight zero."""
+        sizes = np.array([len(rows) for rows in step])
+        counted = np.arange(sizes.max()) < sizes[:, None]
+        places = np.where(counted, 0, self.starts[nodes, None])
+        places[counted] = np.concatenate(step)
+        return X[places], y[places], self.scored.flat.tensor(counted / np.maximum(sizes, 1)[:, None])
 
     def _slopes(self, w: Floats, mode: Mode, keys: Any) -> Slopes:
         renewed = w.copy() if mode != "evaluation" and self.trained < self.width else w

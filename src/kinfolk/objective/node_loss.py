@@ -195,13 +195,17 @@ class LocalLosses(ABC):
         """∇L_i(w_i) as a local step sees it; what a model draws is keyed by ``keys`` (nodes,), off without them."""
         return Slopes(self.gradient(w), w)
 
-    def walks_alone(self, rows: int) -> bool:
-        """Whether nodes had better make steps on so many rows by themselves (``walked``) than all nodes at once."""
+    def walks(self, rows: int, filled: float) -> bool:
+        """Whether all steps of plain descent in a round are made by ``walked``.
+
+        A step has at most so many rows; ``filled`` rows would be computed for each that counts if all nodes made steps
+        of that size at once.
+        """
         return False
 
-    def walked(self, w: Floats, batches: Batches, lengths: Floats) -> Floats:
-        """Where steps of plain descent on F_i, of these lengths, lead every node from w."""
-        raise NotImplementedError("only losses that walk alone have steps of their own")
+    def walked(self, w: Floats, batches: Batches, rows: int, lengths: Floats) -> Floats:
+        """Where steps of plain descent on F_i, of these lengths and of at most so many rows, lead nodes from w."""
+        raise NotImplementedError("only losses that walk have steps of their own")
 
     def descent(self, w: Floats) -> Floats:
         """What vanishes at a minimiser of L_i: the gradient, unless L_i has kinks."""

@@ -3,11 +3,12 @@
 from kinfolk.algorithms.fedcg.algorithm import FedCG
 from kinfolk.algorithms.fedcg.classifiers import TeacherStudent
 from kinfolk.algorithms.fedcg.discovery import Discovery, GivenDomains
+from kinfolk.algorithms.fedcg.mixed import MixedClients
 from kinfolk.algorithms.fedcg.models import DomainModels
 from kinfolk.algorithms.fedcg.per_node import ClassMeans, ClientWeights
 from kinfolk.modules.domain_graph import DomainGraph
 
 __all__ = [
     "ClassMeans", "ClientWeights", "Discovery", "DomainGraph", "DomainModels", "FedCG", "GivenDomains",
-    "TeacherStudent",
+    "MixedClients", "TeacherStudent",
 ]  # fmt: skip

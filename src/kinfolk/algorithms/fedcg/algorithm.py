@@ -288,7 +288,7 @@ class FedCG(Averaging[State, Memory]):
         """The domains of rows; all 0 where there are none."""
         if int(inbox.to_all["domains"]) <= 0:
             return np.zeros(len(X), dtype=np.int64)
-        return self.discovery.labels(X, _domain(site, inbox)[owner], dict(inbox.to_all))
+        return self.discovery.labels(X, owner, _domain(site, inbox)[owner], dict(inbox.to_all))
 
     def _losses(self, site: Site, labels: Ints, domains: int) -> ModuleLosses:
         """The local losses of the network with branches."""

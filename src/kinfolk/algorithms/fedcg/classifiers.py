@@ -118,7 +118,8 @@ class TeacherStudent(Discovery):
     def work(self, site: Site, X: Floats, inbox: Inbox, turn: Turn) -> Arrays:
         """(3), on the rows of those present."""
         found = dict(inbox.to_all)
-        labels = self.labels(X, np.empty(0, dtype=np.int64), found).astype(np.float64)
+        nobody = np.empty(0, dtype=np.int64)
+        labels = self.labels(X, site.data.owner, nobody, found).astype(np.float64)
         loss = self._loss(int(found["count"]))
         losses = loss.bind(Data(X, labels, site.data.starts))
         start = np.tile(found["student"], (site.node_count, 1))
@@ -144,7 +145,7 @@ class TeacherStudent(Discovery):
         teacher = student if age % self.every == 0 else found["teacher"]
         return {**found, "teacher": teacher, "student": student, "age": np.asarray(age)}, domains, {}
 
-    def labels(self, X: Floats, domain: Ints, found: Found) -> Ints:
+    def labels(self, X: Floats, owner: Ints, domain: Ints, found: Found) -> Ints:
         """The domain that the teacher predicts for every row."""
         return np.asarray(self._outputs(X, found, "teacher").argmax(axis=1))
 

@@ -66,12 +66,16 @@ class Discovery(ABC):
         """What the coordinator then knows, the number of domains (None: not yet), and what is sent to each node."""
 
     @abstractmethod
-    def labels(self, X: Floats, domain: Ints, found: Found) -> Ints:
-        """The domain of rows in training; ``domain`` (rows,) is that of their node, −1 where it has none."""
+    def labels(self, X: Floats, owner: Ints, domain: Ints, found: Found) -> Ints:
+        """The domain of rows in training; ``domain`` (rows,) is that of their node ``owner``, −1 where it has none."""
 
     @abstractmethod
     def scores(self, X: Floats, found: Found) -> Floats:
         """(rows, domains) a score of each domain for a row; the largest wins."""
+
+    def agreed(self, scores: Floats, owner: Ints) -> Floats:
+        """Scores of rows that know of the other rows of their node; as they are where rows decide alone."""
+        return scores
 
     def probabilities(self, X: Floats, found: Found) -> Floats:
         """The same as numbers ≥ 0 that add up to one."""
@@ -103,10 +107,10 @@ class GivenDomains(Discovery):
         """Nothing is to be found."""
         return {"count": np.asarray(domains)}, domains, {}
 
-    def labels(self, X: Floats, domain: Ints, found: Found) -> Ints:
+    def labels(self, X: Floats, owner: Ints, domain: Ints, found: Found) -> Ints:
         """As given."""
         return np.asarray(X[:, -1], dtype=np.int64)
 
     def scores(self, X: Floats, found: Found) -> Floats:
         """One for the domain that is given."""
-        return np.eye(int(found["count"]))[self.labels(X, np.empty(0, dtype=np.int64), found)]
+        return np.eye(int(found["count"]))[np.asarray(X[:, -1], dtype=np.int64)]

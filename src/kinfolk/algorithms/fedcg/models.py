@@ -70,11 +70,8 @@ class DomainModels:
         if self.assign == "soft":
             return self.domains(X, node)
         own, scores = self.domain[node], self.discovery.scores(X, self.found)
-        if self.assign == "vote" and self.discovery.per_node:
-            _, place = np.unique(node, return_inverse=True)
-            totals = np.zeros((place.max(initial=-1) + 1, self.domain_count))
-            np.add.at(totals, place, scores)
-            scores = totals[place]
+        if self.assign == "vote":
+            scores = self.discovery.agreed(scores, node)
         return np.eye(self.domain_count)[np.where(own >= 0, own, scores.argmax(axis=1))]
 
     def outputs(self, X: Any, node: Any) -> Floats:

@@ -20,6 +20,7 @@ import numpy as np
 from kinfolk.algorithms.averaging import cluster_sums
 from kinfolk.algorithms.fedcg.discovery import Discovery, Found, Train
 from kinfolk.algorithms.fedcg.features import RandomFeatures
+from kinfolk.algorithms.fedcg.packing import packed, packed_size, unpacked
 from kinfolk.algorithms.fedcg.spectral import Partition, k_means, spectral_partition
 from kinfolk.checks import AtLeast, InputError
 from kinfolk.engine.protocol import Arrays, Inbox, Sent, Turn
@@ -61,7 +62,7 @@ class DomainsOfClients(Discovery):
         """Sums for the student, once."""
         size = self._student_features.size + 1
         return {
-            "gram": Sent("sum of products of random features of rows, once", (size * (size + 1) // 2,), "float32"),
+            "gram": Sent("sum of products of random features of rows, once", (packed_size(size),), "float32"),
             "moment": Sent("sum of random features of rows, once", (most, size)),
         }
 
@@ -97,18 +98,17 @@ class DomainsOfClients(Discovery):
         share = np.where(domain >= 0, 1.0 / np.maximum(sizes[domain], 1.0), 0.0)
         features = self._student_features
         size = features.size + 1
-        upper = np.triu_indices(size)
         gram, moment = (
-            np.zeros((site.node_count, len(upper[0])), dtype=np.float32),
+            np.zeros((site.node_count, packed_size(size)), dtype=np.float32),
             np.zeros((site.node_count, len(sizes), size)),
         )
         for node in np.flatnonzero(data.sizes > 0).tolist():
             rows = _with_one(features.of(data[node][0]))
-            gram[node] = (share[node] * (rows.T @ rows))[upper]
+            gram[node] = packed(share[node] * (rows.T @ rows))
             moment[node, domain[node]] = share[node] * rows.sum(axis=0)
         return {"gram": gram, "moment": moment}
 
-    def labels(self, X: Floats, domain: Ints, found: Found) -> Ints:
+    def labels(self, X: Floats, owner: Ints, domain: Ints, found: Found) -> Ints:
         """That of the client; without one, as the student sees the row."""
         unknown = domain < 0
         if not unknown.any():
@@ -120,6 +120,11 @@ class DomainsOfClients(Discovery):
     def scores(self, X: Floats, found: Found) -> Floats:
         """What the student predicts: about 1 for the domain, 0 for the others."""
         return np.asarray(_with_one(self._student_features.of(X)) @ found["student"])
+
+    def agreed(self, scores: Floats, owner: Ints) -> Floats:
+        """A vote: all rows of a node have the sum of their scores."""
+        _, place = np.unique(owner, return_inverse=True)
+        return cluster_sums(scores, place, int(place.max(initial=-1)) + 1)[place]
 
 
 @dataclass(frozen=True)
@@ -250,8 +255,6 @@ def _with_one(features: Floats) -> Floats:
 def _solved(upper: Floats, moment: Any) -> Floats:
     """(1) from the upper triangle of the matrix; (features + 1, domains)."""
     size = moment.shape[1]
-    matrix = np.zeros((size, size))
-    matrix[np.triu_indices(size)] = upper
-    matrix = matrix + np.triu(matrix, 1).T
+    matrix = unpacked(upper, size)
     ridge = RIDGE * max(float(np.trace(matrix)) / size, 1e-300)
     return np.asarray(np.linalg.solve(matrix + ridge * np.eye(size), moment.T))
