@@ -141,6 +141,19 @@ def test_later_times_and_given_edges(tmp_path):
     assert run.trend_left_out == ("no trend" in [note.kind for note in pooled.remarks])
 
 
+def test_one_row_per_node(tmp_path):
+    """Whole nodes are predicted from their neighbours; random slopes and nodes alone are impossible."""
+    rng = np.random.default_rng(5)
+    table = pandas.DataFrame({"town": [f"t{k:02d}" for k in range(40)], "x": rng.random(40), "y": rng.random(40)})
+    table["age"] = rng.normal(40, 5, size=40)
+    table["votes"] = np.sin(4 * table["x"]) + 0.02 * table["age"] + 0.1 * rng.normal(size=40)
+    settings = {"node": "town", "target": "votes", "members": MEMBERS, "folds": 3, "lam": 1.0}
+    run, *_ = together(cut(table, 2, "town"), tmp_path, **settings)
+    assert_same(run, learn(table, progress=False, **settings))
+    assert "alone" not in run.leaderboard.index
+    assert run.left_out == {"slopes": "every node has one row"}
+
+
 def test_over_sockets(tmp_path):
     table = shops(4, 12).drop(columns=["x", "y"])
     settings = {"node": "shop", "target": "sales", "members": "pooled,tailored", "folds": 2, "lam": 1.0}

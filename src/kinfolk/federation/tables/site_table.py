@@ -191,7 +191,7 @@ class SiteTable:
             "target_squares": np.float64(squares),
         }
 
-    def encode(self, encoder: Encoder, target: Target, fold_count: int, starts: Floats) -> Answer:
+    def encode(self, encoder: Encoder, target: Target, fold_count: int, starts: Floats, node_folds: Ints) -> Answer:
         """Encode all rows, and make the parts of cross-validation."""
         self.encoder, self.target = encoder, target
         X = encoder.transform(plain(self.table, self.columns))
@@ -200,16 +200,19 @@ class SiteTable:
             raise InputError("Expected a target in every training row, got a class that nobody has agreed on.")
         self.rows = Rows(X, y, self.owner)
         self.training, self.test = self.rows.take(self.train), self.rows.take(self.held_out & ~np.isnan(y))
-        self.folds = self._folds(fold_count, starts)
+        self.folds = self._folds(fold_count, starts, node_folds)
+        self.whole_nodes = bool(len(node_folds))  # whether whole nodes are predicted
         count, owner = len(self.nodes), self.training.owner
         parts = [np.bincount(owner[learnt], minlength=count) for learnt in self.parts]
         held = np.array([held.sum() for _, held in self.folds])
         return {}, {"part_rows": np.stack(parts), "held": held}
 
-    def _folds(self, count: int, starts: Floats) -> list[Fold]:
+    def _folds(self, count: int, starts: Floats, node_folds: Ints) -> list[Fold]:
         if self._settings.time:
             return list(windows_between(self.times[self.train], starts))
-        fold = row_folds(self.numbers[self.training.owner], count, self._settings.seed, VALIDATION)
+        owner = self.training.owner
+        drawn = row_folds(self.numbers[owner], count, self._settings.seed, VALIDATION) if len(owner) else owner
+        fold = node_folds[owner] if len(node_folds) else drawn
         return [(fold != part, fold == part) for part in range(count)]
 
     @property
@@ -426,7 +429,8 @@ class SiteTable:
         """Residuals of the blend on rows that it had not seen, as moments by node."""
         unseen = blended([self._unseen(name, k) for name, k in zip(names, best, strict=True)], weights.tolist())
         truth = self.target.decode(self.training.y)
-        self._residuals = truth - self.target.decode(unseen), truth - self.target.decode(self.predicted["fallback"])
+        new = unseen if self.whole_nodes else self.predicted["fallback"]  # what nodes never seen would get
+        self._residuals = truth - self.target.decode(unseen), truth - self.target.decode(new)
         values, known = self._residuals[0], ~np.isnan(self._residuals[0])
         self._moments = Moments.of(values[known], self.training.owner[known], len(self.nodes))
         return {}, self._moments._asdict()

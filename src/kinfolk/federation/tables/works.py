@@ -102,6 +102,7 @@ WORKS: dict[str, Work] = {
             "target_centre": Array("mean of the target"),
             "target_spread": Array("deviation of the target"),
             "starts": Array("first times of windows", ("windows",)),
+            "node_folds": Array("the fold of every own node, where whole nodes are predicted", ("folded",), WHOLE),
         },
         gives={
             "part_rows": Array("training rows of every node, by part", ("parts", "nodes"), WHOLE),
