@@ -136,7 +136,11 @@ WORKS: dict[str, Work] = {
         summed=True,
     ),
     "slopes try": Work(
-        takes={"step": Array("steps of the common model", ("parts", "values", "width"))},
+        takes={
+            "step": Array("steps of the common model", ("parts", "values", "width")),
+            "sizes": Array("parts of them", ("sizes",)),
+            "left": Array("which fits go on", ("parts", "values"), "bool"),
+        },
         gives={"height": Array("objectives, summed over rows", ("sizes", "parts", "values"))},
         summed=True,
     ),
