@@ -14,6 +14,7 @@ from kinfolk.engine.wire import Blob, Key
 from kinfolk.federation.carrier import refusal_in
 from kinfolk.federation.files import made
 from kinfolk.federation.keys import Peer, SiteKey
+from kinfolk.federation.lanes import bundled
 from kinfolk.federation.service import peek
 from kinfolk.federation.sockets import SocketPost, serve
 from kinfolk.federation.tables.learning import learn_together
@@ -380,6 +381,21 @@ def test_a_site_refuses_settings_that_name_code(tmp_path):
     settings = {"node": "shop", "target": "sales", "model": "thief.py:Model"}
     why, _ = refusal_in(service.answer(question(bytes(16), 1, "describe", settings, {})[1]))
     assert "can be learnt from" in why  # the sentence itself stays in the log of the site
+    service.close()
+
+
+def test_damaged_questions_get_an_answer(tmp_path):
+    """Whatever bytes arrive, the site answers; it refuses all that is not what it was."""
+    rng = np.random.default_rng(0)
+    service = TableService("a", shops(4, 12), tmp_path)
+    good = question(bytes(16), 1, "describe", {"node": "shop", "target": "sales"}, {})[1]
+    asked = question(bytes(16), 2, "count", {}, {"numbers": np.arange(4), "cut": np.float64(0)})[1]
+    for content in (good, asked, bundled(Key(), {0: asked, 1: good})):
+        for _ in range(300):
+            damaged = bytearray(content)
+            for place in rng.integers(len(content), size=rng.integers(1, 4)):
+                damaged[place] = rng.integers(256)
+            assert isinstance(service.answer(bytes(damaged[: rng.integers(1, len(damaged) + 1)])), bytes)
     service.close()
 
 
