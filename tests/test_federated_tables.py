@@ -10,6 +10,7 @@ import pandas
 import pytest
 
 from kinfolk import InputError, learn
+from kinfolk.engine.protocol import Missing
 from kinfolk.engine.wire import Blob, Key
 from kinfolk.federation.carrier import refusal_in
 from kinfolk.federation.files import made
@@ -208,6 +209,23 @@ def test_rare_categories_are_not_named(tmp_path):
     assert b"secret" not in b"".join(answer for _, answer in post.answers)
     assert "kind_infrequent_sklearn" in run.ready.encoder.get_feature_names_out()
     assert "'a'" not in str([note.values for note in run.facts])
+
+
+@pytest.mark.parametrize("last", [4, 20])
+def test_a_site_that_goes_away_ends_the_job(last, tmp_path):
+    """In answer to questions, and in lanes."""
+    services = {name: TableService(name, table, tmp_path / name) for name, table in cut(shops(4, 12), 2).items()}
+
+    class Leaving(Direct):
+        def ask(self, blobs, most, seconds):
+            found = super().ask(blobs, most, seconds)
+            return {**found, "site 1": Missing("it has gone")} if self.exchanges > last else found
+
+    settings = Settings("shop", "sales", lam=1.0, folds=2, members=("pooled", "tailored"))
+    with pytest.raises(InputError, match=r"Expected an answer of site 'site 1', got none \(it has gone\)"):
+        learn_together(Leaving(services), list(services), settings)
+    for service in services.values():
+        service.close()
 
 
 # ---------------------------------------------------------------------- secure sums
