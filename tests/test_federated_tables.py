@@ -10,10 +10,12 @@ import pandas
 import pytest
 
 from kinfolk import InputError, learn
+from kinfolk.engine.protocol import Missing
 from kinfolk.engine.wire import Blob, Key
 from kinfolk.federation.carrier import refusal_in
 from kinfolk.federation.files import made
 from kinfolk.federation.keys import Peer, SiteKey
+from kinfolk.federation.lanes import bundled
 from kinfolk.federation.service import peek
 from kinfolk.federation.sockets import SocketPost, serve
 from kinfolk.federation.tables.learning import learn_together
@@ -141,6 +143,19 @@ def test_later_times_and_given_edges(tmp_path):
     assert run.trend_left_out == ("no trend" in [note.kind for note in pooled.remarks])
 
 
+def test_one_row_per_node(tmp_path):
+    """Whole nodes are predicted from their neighbours; random slopes and nodes alone are impossible."""
+    rng = np.random.default_rng(5)
+    table = pandas.DataFrame({"town": [f"t{k:02d}" for k in range(40)], "x": rng.random(40), "y": rng.random(40)})
+    table["age"] = rng.normal(40, 5, size=40)
+    table["votes"] = np.sin(4 * table["x"]) + 0.02 * table["age"] + 0.1 * rng.normal(size=40)
+    settings = {"node": "town", "target": "votes", "members": MEMBERS, "folds": 3, "lam": 1.0}
+    run, *_ = together(cut(table, 2, "town"), tmp_path, **settings)
+    assert_same(run, learn(table, progress=False, **settings))
+    assert "alone" not in run.leaderboard.index
+    assert run.left_out == {"slopes": "every node has one row"}
+
+
 def test_over_sockets(tmp_path):
     table = shops(4, 12).drop(columns=["x", "y"])
     settings = {"node": "shop", "target": "sales", "members": "pooled,tailored", "folds": 2, "lam": 1.0}
@@ -194,6 +209,23 @@ def test_rare_categories_are_not_named(tmp_path):
     assert b"secret" not in b"".join(answer for _, answer in post.answers)
     assert "kind_infrequent_sklearn" in run.ready.encoder.get_feature_names_out()
     assert "'a'" not in str([note.values for note in run.facts])
+
+
+@pytest.mark.parametrize("last", [4, 20])
+def test_a_site_that_goes_away_ends_the_job(last, tmp_path):
+    """In answer to questions, and in lanes."""
+    services = {name: TableService(name, table, tmp_path / name) for name, table in cut(shops(4, 12), 2).items()}
+
+    class Leaving(Direct):
+        def ask(self, blobs, most, seconds):
+            found = super().ask(blobs, most, seconds)
+            return {**found, "site 1": Missing("it has gone")} if self.exchanges > last else found
+
+    settings = Settings("shop", "sales", lam=1.0, folds=2, members=("pooled", "tailored"))
+    with pytest.raises(InputError, match=r"Expected an answer of site 'site 1', got none \(it has gone\)"):
+        learn_together(Leaving(services), list(services), settings)
+    for service in services.values():
+        service.close()
 
 
 # ---------------------------------------------------------------------- secure sums
@@ -367,6 +399,21 @@ def test_a_site_refuses_settings_that_name_code(tmp_path):
     settings = {"node": "shop", "target": "sales", "model": "thief.py:Model"}
     why, _ = refusal_in(service.answer(question(bytes(16), 1, "describe", settings, {})[1]))
     assert "can be learnt from" in why  # the sentence itself stays in the log of the site
+    service.close()
+
+
+def test_damaged_questions_get_an_answer(tmp_path):
+    """Whatever bytes arrive, the site answers; it refuses all that is not what it was."""
+    rng = np.random.default_rng(0)
+    service = TableService("a", shops(4, 12), tmp_path)
+    good = question(bytes(16), 1, "describe", {"node": "shop", "target": "sales"}, {})[1]
+    asked = question(bytes(16), 2, "count", {}, {"numbers": np.arange(4), "cut": np.float64(0)})[1]
+    for content in (good, asked, bundled(Key(), {0: asked, 1: good})):
+        for _ in range(300):
+            damaged = bytearray(content)
+            for place in rng.integers(len(content), size=rng.integers(1, 4)):
+                damaged[place] = rng.integers(256)
+            assert isinstance(service.answer(bytes(damaged[: rng.integers(1, len(damaged) + 1)])), bytes)
     service.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kinfolk.checks import InputError
-from kinfolk.engine.protocol import Arrays
+from kinfolk.engine.protocol import Arrays, Missing
 from kinfolk.engine.wire import Key, WireError
 from kinfolk.federation.carrier import Post
 from kinfolk.federation.coordinator import accepted
@@ -18,6 +18,18 @@ from kinfolk.federation.tables.masks import summed
 from kinfolk.federation.tables.works import WORKS, answer_expected, question, read_answer
 
 NOTHING: Mapping[str, Any] = {}
+
+
+class Everybody:
+    """A post for work in which all sites have to take part: one that does not answer ends it, with a sentence."""
+
+    def __init__(self, post: Post) -> None:
+        self.post = post
+
+    def ask(self, blobs: Mapping[str, bytes], most: Mapping[str, int], seconds: float) -> dict[str, bytes | Missing]:
+        """Ask, and insist."""
+        found = self.post.ask(blobs, most, seconds)
+        return {name: accepted(name, answer) for name, answer in found.items()}
 
 
 class Told(NamedTuple):
@@ -44,7 +56,7 @@ class Sites:
 
     def __init__(self, post: Post, names: Sequence[str], patience: float, *, secure: bool = False) -> None:
         self.secure = False  # before sites know of each other
-        self.post, self.names, self.patience = post, list(names), patience
+        self.post, self.names, self.patience = Everybody(post), list(names), patience
         self.run = uuid.uuid4().bytes
         self.number = 0  # questions so far
         self.bytes = 0  # that were carried
@@ -83,7 +95,7 @@ class Sites:
         site = self.names[k]
         try:
             known = {**sizes, **self.own[k]}
-            return Told(*read_answer(accepted(site, content), key, name, known, masked=self._masked(name)))
+            return Told(*read_answer(content, key, name, known, masked=self._masked(name)))
         except WireError as error:
             raise InputError(
                 f"Expected what was agreed on from site {site!r}: {error} Install the same version everywhere."

@@ -148,35 +148,44 @@ def slopes(sites: Sites, ready: Ready, ridge: float) -> Validated:
     def drawn(at: Floats) -> Floats:
         return np.array([0.5 * (at[:, k] ** 2 @ strengths.common) for k, strengths in enumerate(each)]).T
 
-    def steps(found: Mapping[str, Any]) -> Floats:
+    def steps(found: Mapping[str, Any], left: Bools) -> Floats:
         out = np.zeros_like(w0)
-        for part, k in np.ndindex(*w0.shape[:2]):
+        for part, k in np.argwhere(left):
             reduced = Reduced(found["common"][part, k], found["pull"][part, k])
             out[part, k] = common_step(reduced, each[k], w0[part, k])
         return out
 
     height = found["height"] + drawn(w0)
-    step = steps(found)
+    left: Bools = np.ones(w0.shape[:2], dtype=bool)
+    step = steps(found, left)
     if isinstance(loss_of(ready.target), Squared):
         sites.total("slopes move", step=step, size=np.ones(w0.shape[:2]))
         return Validated.of(ready, "slopes", values, sites.total("slopes end")["losses"])
-    left: Bools = np.ones(w0.shape[:2], dtype=bool)
-    sizes = 0.5 ** np.arange(HALVINGS)
+
+    def tried(sizes: Floats, left: Bools) -> Floats:
+        found = sites.total("slopes try", step=step, sizes=sizes, left=left)["height"]
+        return np.asarray(found + np.stack([drawn(w0 + size * step) for size in sizes]))
+
     for _ in range(STEPS):
-        sites.sizes["sizes"] = len(sizes)
-        tried = sites.total("slopes try", step=step)["height"]
-        tried = tried + np.stack([drawn(w0 + size * step) for size in sizes])
-        falls = tried <= height + 1e-12 * np.abs(height)
-        first = np.argmax(falls, axis=0)
-        size = np.where(left & falls.any(axis=0), sizes[first], 0.0)
-        after = np.where(size > 0, np.take_along_axis(tried, first[None], axis=0)[0], height)
+        highest = height + 1e-12 * np.abs(height)
+        after = tried(np.ones(1), left)[0]
+        size = np.where(left & (after <= highest), 1.0, 0.0)
+        short = left & (size == 0)
+        if short.any():
+            sizes: Floats = 0.5 ** np.arange(1.0, HALVINGS)
+            lower = tried(sizes, short)
+            first = np.argmax(lower <= highest, axis=0)
+            found_one = short & (lower <= highest).any(axis=0)
+            size = np.where(found_one, sizes[first], size)
+            after = np.where(found_one, np.take_along_axis(lower, first[None], axis=0)[0], after)
+        after = np.where(size > 0, after, height)
         found = sites.total("slopes move", step=step, size=size)
         w0 = w0 + size[:, :, None] * step
         rest = height - after > ACCURACY * (1e-3 + np.abs(after)) / max(ready.node_count, 1)
         left, height = left & rest & (size > 0), after
         if not left.any():
             break
-        step = steps(found)
+        step = np.where(left[:, :, None], steps(found, left), 0.0)
     return Validated.of(ready, "slopes", values, sites.total("slopes end")["losses"])
 
 

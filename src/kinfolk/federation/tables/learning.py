@@ -68,7 +68,7 @@ def learn_together(
     asked = Sites(post, sites, patience, secure=secure)
     ready = prepare_together(asked, settings, edges_table(edges))
     federation = Federation(
-        graphs.edgeless(ready.node_count, ready.names), asked.names, post,
+        graphs.edgeless(ready.node_count, ready.names), asked.names, asked.post,
         Schema(ready.encoder.get_feature_names_out()), patience=patience,
     )  # fmt: skip
     federation.gather()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas
@@ -14,6 +14,7 @@ from kinfolk.checks import InputError, listing
 from kinfolk.engine.protocol import Arrays
 from kinfolk.federation.tables.agreeing import NEED_ROWS, Agreed, Description, agreed, check_settings, without_constant
 from kinfolk.federation.tables.asking import Sites, Told
+from kinfolk.network.folds import node_folds
 from kinfolk.network.graph import Graph
 from kinfolk.report.facts import Note, on_globe
 from kinfolk.tables.blend import fold_factors
@@ -22,7 +23,7 @@ from kinfolk.tables.encoding import CategoryColumn, DateColumn, Encoder, NumberC
 from kinfolk.tables.families import LINEAR_MEMBERS, Family, family_of
 from kinfolk.tables.graph_source import GraphSource, graph_source, wide_graph
 from kinfolk.tables.settings import Settings
-from kinfolk.tables.splits import FEW_TIMES, last_cut, window_starts
+from kinfolk.tables.splits import FEW_TIMES, VALIDATION, last_cut, window_starts
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats, Ints
 
@@ -47,6 +48,7 @@ class Ready:
     times: Floats | None  # of all rows, sorted, where later ones are tested
     cut: float  # the time after which rows are tested
     starts: Floats  # first times of the windows of cross-validation
+    kind: Literal["rows", "nodes", "times"]  # what the rows of a part share
     places: Floats | None  # (nodes, 2)
     source: GraphSource
     wide: Graph | None
@@ -75,7 +77,7 @@ class Ready:
     @property
     def factors(self) -> Floats:
         """How much a row of every fold counts."""
-        return fold_factors("times" if self.timed else "rows", self.folds)
+        return fold_factors(self.kind, self.folds)
 
     @property
     def shares(self) -> Floats:
@@ -95,9 +97,9 @@ class Ready:
         return tuple(k for k, name in enumerate(names) if column and name in (column, f"{column} days"))
 
     def evidence(self, seen: int) -> int:
-        """How many rows, or different times, were predicted in cross-validation."""
+        """How many rows, nodes or different times were predicted in cross-validation."""
         if self.times is None:
-            return seen
+            return seen if self.kind == "rows" else int((self.train_rows > 0).sum())
         training = self.times[self.times <= self.cut]
         return len(np.unique(training[training >= self.starts[0]]))
 
@@ -138,11 +140,14 @@ def prepare_together(sites: Sites, settings: Settings, edges: pandas.DataFrame |
     family = family_of(settings.model, target)
     count = settings.fold_count(total, 3 if settings.time else family.folds)
     starts = np.empty(0) if times is None else window_starts(times[times <= cut], count)
+    of_nodes = _node_folds(settings, rows, count)
+    count = 1 + int(of_nodes.max()) if len(of_nodes) else count
+    folded = [{"node_folds": of_nodes[mine] if len(of_nodes) else of_nodes} for mine in numbers]
     encoded = sites.ask(
         "encode",
         {"encoder": encoder.to_json(), "classes": list(target.classes), "folds": count},
         centre=encoder.centre, scale=encoder.scale, target_centre=target.centre, target_spread=target.spread,
-        starts=starts,
+        starts=starts, each=folded,
     )  # fmt: skip
     places = _places(counted, numbers, len(found.names)) if columns.coords else None
     held = np.sum([told.arrays["held"] for told in encoded], axis=0)
@@ -159,10 +164,22 @@ def prepare_together(sites: Sites, settings: Settings, edges: pandas.DataFrame |
     return Ready(
         settings, columns, encoder, target, family, found.names, numbers, **rows, part_rows=part_rows, held=held,
         times=times, cut=cut, starts=starts, places=places,
+        kind="times" if times is not None else "nodes" if len(of_nodes) else "rows",
         source=graph_source(places, columns, settings, found.names, edges),
         wide=wide_graph(places, on_globe(columns.coords), found.names),
         notes=_notes(settings, columns, target, times, cut),
     )  # fmt: skip
+
+
+def _node_folds(settings: Settings, rows: Mapping[str, Ints], count: int) -> Ints:
+    """The fold of every node (−1 without training rows), where all tested nodes are new; none otherwise."""
+    nodes = np.flatnonzero(rows["train_rows"])
+    count = min(count, len(nodes))
+    if settings.time or count < 2 or rows["train_rows"][rows["test_rows"] > 0].any():
+        return np.empty(0, dtype=np.int64)
+    out = np.full(len(rows["train_rows"]), -1)
+    out[nodes] = node_folds(nodes, count, settings.seed, VALIDATION)
+    return out
 
 
 def _times(described: list[Told]) -> Floats:

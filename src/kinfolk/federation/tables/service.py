@@ -235,7 +235,7 @@ class TableService(SiteService):
         folds = about.get("folds")
         if not isinstance(folds, int) or not 0 < folds < 1_000:
             raise WireError("Expected a number of folds, got something else.")
-        text, out = self.table.encode(encoder, target, folds, arrays["starts"])
+        text, out = self.table.encode(encoder, target, folds, arrays["starts"], arrays["node_folds"])
         width, count = len(encoder.get_feature_names_out()) + 1, len(self.table.folds)
         self._sizes |= {"width": width, "folds": count, "parts": count + 1, "two": 2}
         self._sizes |= {"kinds": max(len(target.classes), 1)}

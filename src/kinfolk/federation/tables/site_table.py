@@ -33,7 +33,6 @@ from kinfolk.tables.intervals import Intervals, Moments, Shrinkage
 from kinfolk.tables.members.member import Sample
 from kinfolk.tables.members.scores import LinearScores, loss_of, predictions
 from kinfolk.tables.members.slopes import (
-    HALVINGS,
     Eliminated,
     Gathered,
     Strengths,
@@ -53,7 +52,6 @@ from kinfolk.tables.target import MANY_CLASSES, Target, known_targets
 from kinfolk.typing import Bools, Floats, Ints
 
 LEAST_NAMED = 5  # rows: a category with fewer at a site is not named by it
-SIZES = 0.5 ** np.arange(HALVINGS)  # of steps that are tried
 BIN_EDGES = np.sinh(np.linspace(-np.arcsinh(1e3), np.arcsinh(1e3), 4_001))  # of residuals; at 2 they are .009 apart
 Answer = tuple[dict[str, Any], Arrays]
 
@@ -66,7 +64,7 @@ class _Slopes:
     losses: list[LinearLosses]  # by part
     w0: Floats  # (parts, values, width)
     u: list[list[Floats]]  # (parts, values) of (nodes, width)
-    kept: list[list[Eliminated]]
+    kept: list[dict[int, Eliminated]]  # by part and value
 
 
 class SiteTable:
@@ -191,7 +189,7 @@ class SiteTable:
             "target_squares": np.float64(squares),
         }
 
-    def encode(self, encoder: Encoder, target: Target, fold_count: int, starts: Floats) -> Answer:
+    def encode(self, encoder: Encoder, target: Target, fold_count: int, starts: Floats, node_folds: Ints) -> Answer:
         """Encode all rows, and make the parts of cross-validation."""
         self.encoder, self.target = encoder, target
         X = encoder.transform(plain(self.table, self.columns))
@@ -200,16 +198,19 @@ class SiteTable:
             raise InputError("Expected a target in every training row, got a class that nobody has agreed on.")
         self.rows = Rows(X, y, self.owner)
         self.training, self.test = self.rows.take(self.train), self.rows.take(self.held_out & ~np.isnan(y))
-        self.folds = self._folds(fold_count, starts)
+        self.folds = self._folds(fold_count, starts, node_folds)
+        self.whole_nodes = bool(len(node_folds))  # whether whole nodes are predicted
         count, owner = len(self.nodes), self.training.owner
         parts = [np.bincount(owner[learnt], minlength=count) for learnt in self.parts]
         held = np.array([held.sum() for _, held in self.folds])
         return {}, {"part_rows": np.stack(parts), "held": held}
 
-    def _folds(self, count: int, starts: Floats) -> list[Fold]:
+    def _folds(self, count: int, starts: Floats, node_folds: Ints) -> list[Fold]:
         if self._settings.time:
             return list(windows_between(self.times[self.train], starts))
-        fold = row_folds(self.numbers[self.training.owner], count, self._settings.seed, VALIDATION)
+        owner = self.training.owner
+        drawn = row_folds(self.numbers[owner], count, self._settings.seed, VALIDATION) if len(owner) else owner
+        fold = node_folds[owner] if len(node_folds) else drawn
         return [(fold != part, fold == part) for part in range(count)]
 
     @property
@@ -316,56 +317,50 @@ class SiteTable:
         count, width = len(strengths), losses[0].width
         each = [strengths_of((mu0, mu1), ridge, width - 1) for mu0, mu1 in strengths.tolist()]
         u = [[np.zeros((len(self.nodes), width)) for _ in each] for _ in losses]
-        self._slopes = _Slopes(each, losses, np.zeros((len(losses), count, width)), u, [[] for _ in losses])
-        heights = self._heights(self._slopes.w0, u)
-        return {}, {"height": heights, **self._gathered()}
+        self._slopes = _Slopes(each, losses, np.zeros((len(losses), count, width)), u, [{} for _ in losses])
+        every = np.ones((len(losses), count), dtype=bool)
+        return {}, {"height": self._heights(self._slopes.w0, u, every), **self._gathered(every)}
 
-    def _gathered(self) -> dict[str, Any]:
-        """What is left to solve for the common models, summed over nodes."""
+    def _gathered(self, left: Bools) -> dict[str, Any]:
+        """What is left to solve for the common models of fits that go on, summed over nodes."""
         fits = self._slopes
         parts, values, width = fits.w0.shape
         common, pull = np.zeros((parts, values, width, width)), np.zeros((parts, values, width))
         at_zero = not fits.w0.any()
         for part, losses in enumerate(fits.losses):
             first = gathered(losses, np.zeros((losses.node_count, width))) if at_zero else None
-            fits.kept[part] = []
-            for k, strengths in enumerate(fits.strengths):
+            for k in np.flatnonzero(left[part]).tolist():
+                strengths = fits.strengths[k]
                 sent: Gathered = first or gathered(losses, fits.w0[part, k] + fits.u[part][k])
                 reduced, kept = eliminated(sent, strengths, fits.u[part][k])
                 common[part, k], pull[part, k] = reduced
-                fits.kept[part].append(kept)
+                fits.kept[part][k] = kept
         return {"common": common, "pull": pull}
 
-    def _heights(self, w0: Floats, u: list[list[Floats]]) -> Floats:
-        """The objective of every fit (parts, values), but for what draws the common model."""
-        fits = self._slopes
-        nothing = np.zeros(w0.shape[2])
-        return np.array([
-            [
-                height(losses, strengths._replace(common=nothing), w0[part, k], u[part][k])
-                for k, strengths in enumerate(fits.strengths)
-            ]
-            for part, losses in enumerate(fits.losses)
-        ])  # fmt: skip
+    def _heights(self, w0: Floats, u: list[list[Floats]], left: Bools) -> Floats:
+        """The objective of fits that go on (parts, values), but for what draws the common model; zero for others."""
+        fits, out = self._slopes, np.zeros(w0.shape[:2])
+        for part, k in np.argwhere(left).tolist():
+            strengths = fits.strengths[k]._replace(common=np.zeros(w0.shape[2]))
+            out[part, k] = height(fits.losses[part], strengths, w0[part, k], u[part][k])
+        return out
 
     def _moved(self, step: Floats, size: Floats) -> tuple[Floats, list[list[Floats]]]:
-        """All fits after a step of so many parts."""
+        """All fits after a step of so many parts; where that is none, they stay."""
         fits = self._slopes
-        u = [
-            [each + size[part, k] * own_steps(fits.kept[part][k], step[part, k]) for k, each in enumerate(fits.u[part])]
-            for part in range(len(fits.losses))
-        ]
+        u = [list(each) for each in fits.u]
+        for part, k in np.argwhere(size > 0).tolist():
+            u[part][k] = u[part][k] + size[part, k] * own_steps(fits.kept[part][k], step[part, k])
         return fits.w0 + size[:, :, None] * step, u
 
-    def slopes_try(self, step: Floats) -> Answer:
-        """The objective after a step, and after a half, a quarter, ... of it."""
-        ones = np.ones(step.shape[:2])
-        return {}, {"height": np.stack([self._heights(*self._moved(step, size * ones)) for size in SIZES])}
+    def slopes_try(self, step: Floats, sizes: Floats, left: Bools) -> Answer:
+        """The objective of fits that go on after parts of a step."""
+        return {}, {"height": np.stack([self._heights(*self._moved(step, size * left), left) for size in sizes])}
 
     def slopes_move(self, step: Floats, size: Floats) -> Answer:
-        """Take a step."""
+        """Take a step, or part of it; fits that take none are finished."""
         self._slopes.w0, self._slopes.u = self._moved(step, size)
-        return {}, self._gathered()
+        return {}, self._gathered(size > 0)
 
     def slopes_end(self) -> Answer:
         """Random slopes predict what they have not seen."""
@@ -426,7 +421,8 @@ class SiteTable:
         """Residuals of the blend on rows that it had not seen, as moments by node."""
         unseen = blended([self._unseen(name, k) for name, k in zip(names, best, strict=True)], weights.tolist())
         truth = self.target.decode(self.training.y)
-        self._residuals = truth - self.target.decode(unseen), truth - self.target.decode(self.predicted["fallback"])
+        new = unseen if self.whole_nodes else self.predicted["fallback"]  # what nodes never seen would get
+        self._residuals = truth - self.target.decode(unseen), truth - self.target.decode(new)
         values, known = self._residuals[0], ~np.isnan(self._residuals[0])
         self._moments = Moments.of(values[known], self.training.owner[known], len(self.nodes))
         return {}, self._moments._asdict()

@@ -102,6 +102,7 @@ WORKS: dict[str, Work] = {
             "target_centre": Array("mean of the target"),
             "target_spread": Array("deviation of the target"),
             "starts": Array("first times of windows", ("windows",)),
+            "node_folds": Array("the fold of every own node, where whole nodes are predicted", ("folded",), WHOLE),
         },
         gives={
             "part_rows": Array("training rows of every node, by part", ("parts", "nodes"), WHOLE),
@@ -135,7 +136,11 @@ WORKS: dict[str, Work] = {
         summed=True,
     ),
     "slopes try": Work(
-        takes={"step": Array("steps of the common model", ("parts", "values", "width"))},
+        takes={
+            "step": Array("steps of the common model", ("parts", "values", "width")),
+            "sizes": Array("parts of them", ("sizes",)),
+            "left": Array("which fits go on", ("parts", "values"), "bool"),
+        },
         gives={"height": Array("objectives, summed over rows", ("sizes", "parts", "values"))},
         summed=True,
     ),
