@@ -19,7 +19,7 @@ from kinfolk.checks import InputError, comma_list, installed
 from kinfolk.cli.jobs import write_table
 from kinfolk.cli.printing import print_exact, shown
 from kinfolk.report import words
-from kinfolk.report.federation import FederationFacts, write_federation
+from kinfolk.report.federation import FederationFacts, write_federation, write_fitted
 from kinfolk.tables import read_table
 from kinfolk.tables.own_code import code_file, from_file
 
@@ -76,11 +76,15 @@ def invite_site(folder: Path, name: str, out: Path | None, days: float) -> None:
     print_exact("  " + shlex.join(["kinfolk", "site", "join", path.name, "--data", "TABLE"]))
 
 
-def run_federation(folder: Path, keep_sites: bool) -> None:
+def run_federation(folder: Path, keep_sites: bool, job: str = "run") -> None:
     """Run a federation to its end, show it meanwhile, and write its page."""
     check_installed()
+    from kinfolk.federation.agreement import Agreement
     from kinfolk.federation.operating import operate
 
+    agreed = Agreement.read(folder).job
+    if agreed != job:
+        raise InputError(f"Expected kinfolk federation {agreed}, which was agreed on, got {job}: use that command.")
     console = Console()
     try:
         with live_status(folder, console) as look:
@@ -88,7 +92,35 @@ def run_federation(folder: Path, keep_sites: bool) -> None:
     except KeyboardInterrupt:
         print("\nStopped. The same command goes on from there.", file=sys.stderr)
         raise typer.Exit(130) from None
-    print_outcome(folder, console)
+    (print_fitted if job == "fit" else print_outcome)(folder, console)
+
+
+def print_fitted(folder: Path, console: Console) -> None:
+    """Print the comparison and the judgement of sites that have learnt together, and write the page."""
+    from kinfolk.federation.operating import read_fitted, read_members
+
+    found = read_fitted(folder)
+    table = Table(title=f"{len(found['nodes']):,} nodes", title_justify="left")
+    table.add_column("method", ratio=1)
+    for column in ("error", "weight"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for line in found["leaderboard"]:
+        table.add_row(
+            shown(words.title(line["name"])), words.number(line["error"], 4), words.share_of_one(line["weight"])
+        )
+    console.print(table)
+    console.print(shown(found["judgement"]))
+    for note in found["notes"]:
+        console.print(shown(note))
+    console.print(f"{found['exchanges']} exchanges with every site, {found['lanes']} fits.", highlight=False)
+    page = write_fitted(_sites_name(folder), found, read_members(folder), folder / PAGE)
+    console.print("The page:", shown(page, style="bold"))
+
+
+def _sites_name(folder: Path) -> str:
+    from kinfolk.federation.agreement import Agreement
+
+    return Agreement.read(folder).name
 
 
 def print_outcome(folder: Path, console: Console) -> None:
@@ -245,21 +277,17 @@ def join_federation(
     if kept is None:
         print_exact("It has ended before there were models.")
     else:
-        count = len(participant.rows.nodes)
-        print_exact(
-            f"{kept}: {'the model of one node' if count == 1 else f'the models of {count:,} nodes'}. Predict with:"
-        )
+        print_exact(f"{kept}: the models of this site. Predict with:")
         print_exact("  " + shlex.join(["kinfolk", "site", "predict", str(place), "TABLE"]))
 
 
 def _show_leaving(participant: Any) -> None:
     from kinfolk.federation.keys import fingerprint_of
 
-    agreement, rows = participant.invitation.agreement, participant.rows
+    agreement = participant.invitation.agreement
     console = Console()
-    size = f"{len(rows.data.y):,} rows to learn from, {0 if rows.test is None else len(rows.test.y):,} held out"
     contact = participant.invitation.contact
-    console.print(shown(f"Federation {agreement.name!r}, site {participant.invitation.site!r}: {size}."))
+    console.print(shown(f"Federation {agreement.name!r}, site {participant.invitation.site!r}: {participant.size}."))
     console.print(shown(f"Coordinator: {contact.address}, key {fingerprint_of(bytes.fromhex(contact.coordinator))}."))
     console.print("Rows stay here. What will leave:", highlight=False)
     for what, sentences in participant.leaving().items():
@@ -308,6 +336,9 @@ def predict_rows(folder: Path, table: Path, out: Path | None, trusted: str | Non
     """Predict the rows of a table with the models of a site."""
     check_installed()
     from kinfolk.federation.site_models import load_models
+    from kinfolk.federation.tables.kept import FILE, MODELS, blend_predictions
 
-    models = load_models(folder, comma_list(trusted or ""))
-    write_table(models.predict(read_table(table)), out)
+    if (folder / MODELS / FILE).exists():
+        write_table(blend_predictions(folder, read_table(table)), out)
+    else:
+        write_table(load_models(folder, comma_list(trusted or "")).predict(read_table(table)), out)

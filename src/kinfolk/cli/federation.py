@@ -36,11 +36,14 @@ def new(
     rounds: Annotated[int, typer.Option(min=1, help="At most so many rounds.")] = 100,
     test: Annotated[float, typer.Option(help="Share of rows that sites hold out.")] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 0,
+    fit: Annotated[bool, typer.Option("--fit", help="Learn together from tables, as kinfolk fit does.")] = False,
+    secure: Annotated[bool, typer.Option("--secure", help="With --fit: mask sums of single sites.")] = False,
 ) -> None:
     """Make a federation: its agreement, certificates and keys."""
     from kinfolk.cli.federating import new_federation
 
-    options = {"compare": compare, "rounds": rounds, "test": test, "seed": seed, "model": model}
+    options = {"compare": compare, "rounds": rounds, "test": test, "seed": seed, "model": model, "secure": secure}
+    options["job"] = "fit" if fit else "run"
     new_federation(folder, like, sites, target, address, node, edges, features, categorical, algorithm, lam, options)
 
 
@@ -68,6 +71,18 @@ def run(
     from kinfolk.cli.federating import run_federation
 
     run_federation(folder, keep_sites)
+
+
+@federation.command("fit")
+@one_sentence
+def fit_tables(
+    folder: Folder,
+    keep_sites: Annotated[bool, typer.Option("--keep-sites", help="Let the sites wait for another run.")] = False,
+) -> None:
+    """Learn together from the tables of all sites: blend, comparison, judgement."""
+    from kinfolk.cli.federating import run_federation
+
+    run_federation(folder, keep_sites, job="fit")
 
 
 @federation.command()

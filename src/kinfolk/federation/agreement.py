@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas
@@ -24,12 +24,15 @@ from kinfolk.engine.protocol import Algorithm
 from kinfolk.federation.files import replace_file
 from kinfolk.federation.joining import Schema
 from kinfolk.federation.named import ALONE, COMPARISONS, DEFAULT, TAILORED, compared_with, model_of, read_algorithm
+from kinfolk.federation.tables.agreeing import check_settings
+from kinfolk.federation.tables.kept import SITE
 from kinfolk.network import graphs
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.network.graph import Graph
 from kinfolk.network.problem import Problem
 from kinfolk.network.public import PublicPoints
 from kinfolk.tables.graph_source import graph_of_edges, named_ends
+from kinfolk.tables.settings import Settings
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
@@ -72,6 +75,12 @@ class Agreement:
         How many public points are drawn, for FedRelax.
     test : float
         The share of rows that every site holds out.
+    job : {"run", "fit"}
+        Whether the algorithm is run, or sites learn together from their tables, as ``kinfolk fit`` does from one.
+    settings : dict
+        For ``"fit"``: more settings of ``learn``, such as members and lam.
+    secure : bool
+        For ``"fit"``: whether sums over sites are masked, so that nobody sees those of one site.
     rounds, tolerance, seed, patience
         At most so many rounds, until the residual is so small; the seed of all draws; seconds until a site that does
         not answer is away.
@@ -94,6 +103,9 @@ class Agreement:
     tolerance: Annotated[float, AtLeast(0)] = 1e-4
     seed: Annotated[int, AtLeast(0)] = 0
     patience: Annotated[float, AtLeast(1)] = 300.0
+    job: Literal["run", "fit"] = "run"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    secure: bool = False
 
     # ------------------------------------------------------------------ as text
 
@@ -122,8 +134,9 @@ class Agreement:
         found |= {"sites": list(self.sites), "classes": list(self.classes), "compare": list(self.compare)}
         found["features"] = {name: _written(kind) for name, kind in self.features.items()}
         found["algorithm"] = dict(self.algorithm)
-        last = {name: found.pop(name) for name in ("features", "algorithm")}
-        return {name: value for name, value in (found | last).items() if value is not None and value != []}
+        found["settings"] = dict(self.settings)
+        last = {name: found.pop(name) for name in ("features", "algorithm", "settings")}
+        return {name: value for name, value in (found | last).items() if value is not None and value not in ([], {})}
 
     @classmethod
     def of(cls, found: Mapping[str, Any], where: str) -> Agreement:
@@ -144,8 +157,10 @@ class Agreement:
                 f"Expected a list of texts as {(wrong or ['features'])[0]!r} in {where!r}, or for a feature {NUMBER!r} "
                 "or a list of its categories, got something else: correct it."
             )
-        if not isinstance(found.get("algorithm", {}), dict):
-            raise InputError(f"Expected [algorithm] with a type in {where!r}, got something else: correct it.")
+        if not isinstance(found.get("algorithm", {}), dict) or not isinstance(found.get("settings", {}), dict):
+            raise InputError(
+                f"Expected [algorithm] with a type and [settings] in {where!r}, got something else: correct it."
+            )
         kinds = {name: kind if isinstance(kind, str) else tuple(kind) for name, kind in features.items()}
         made = cls(**{**found, **{name: tuple(value) for name, value in texts.items()}, "features": kinds})
         made.check()
@@ -175,6 +190,8 @@ class Agreement:
             raise InputError(f"Expected comparisons among {', '.join(COMPARISONS)}, got {strange[0]!r:.60}.")
         model_of(self.model, self.target_kind)
         self.algorithms()
+        if self.job == "fit":
+            check_settings(self.table_settings)
 
     # ------------------------------------------------------------------ what follows
 
@@ -195,6 +212,17 @@ class Agreement:
         """The target as models see it."""
         return Target(self.classes)
 
+    @property
+    def table_settings(self) -> Settings:
+        """What is learnt where sites learn together from their tables."""
+        named = {name: kind for name, kind in self.features.items() if kind != NUMBER}
+        chosen = {
+            "node": self.node or SITE, "target": self.target, "features": list(self.features),
+            "categorical": list(named), "test": self.test, "seed": self.seed,
+            "task": "classification" if self.classes else "regression",
+        }  # fmt: skip
+        return Settings.of({**chosen, **self.settings})
+
     def algorithms(self, model: Any = None) -> dict[str, Algorithm[Any]]:
         """All that is run, in order: what it is compared with, and last what it is about.
 
@@ -206,6 +234,15 @@ class Agreement:
         main = read_algorithm(self.algorithm, self.target_kind, self.model if model is None else model)
         return {**{name: compared_with(name, main) for name in self.compare}, TAILORED: main}
 
+    def edges(self, folder: Path) -> pandas.DataFrame | None:
+        """Pairs of nodes, if some are known."""
+        path = folder / EDGES
+        if not path.is_file():
+            return None
+        edges = _read_edges(path)
+        pairs: pandas.DataFrame = edges[(named_ends(edges) != "").all(axis=1)]
+        return pairs
+
     def graph(self, folder: Path) -> Graph:
         """Who may be kin: the edges in the folder, or all sites with each other.
 
@@ -216,7 +253,7 @@ class Agreement:
             edges = _read_edges(path)
             ends = named_ends(edges)
             return graph_of_edges(edges[(ends != "").all(axis=1)], sorted(set(ends.ravel()) - {""}))
-        if self.node is not None:
+        if self.node is not None and self.job == "run":
             raise InputError(
                 f"Expected the edges between nodes in {str(path)!r}, found none: without a graph nobody knows who may "
                 "be kin."

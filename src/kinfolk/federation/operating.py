@@ -18,7 +18,7 @@ from kinfolk.engine.locking import running_in
 from kinfolk.federation.agreement import AGREEMENT, EDGES, Agreement
 from kinfolk.federation.files import locked, made, read_json, replace_file
 from kinfolk.federation.flower.certificates import AUTHORITY, Contact, CoordinatorKey, make_certificates
-from kinfolk.federation.flower.coordinator import KEY, MEMBERS, OUTCOME, PROGRESS, TRAFFIC
+from kinfolk.federation.flower.coordinator import FITTED, KEY, MEMBERS, OUTCOME, PROGRESS, TRAFFIC
 from kinfolk.federation.flower.plan import Plan
 from kinfolk.federation.flower.processes import (
     check_flower,
@@ -119,7 +119,7 @@ def operate(
         own = agreement.model if "model" in type(main).own_choice else None
         Plan(
             agreement.name, graph, keys, agreement.schema, main, agreement.public_points(), options,
-            agreement.patience, algorithms, own,
+            agreement.patience, algorithms, own, _fit_of(agreement),
         ).write(folder)  # fmt: skip
         for name in (PROGRESS, OUTCOME, TRAFFIC):
             (folder / name).unlink(missing_ok=True)
@@ -139,6 +139,12 @@ def operate(
             raise
         watcher.tell(replace(read_status(folder), phase="ended", why=outcome["stopped"]))
         return outcome
+
+
+def _fit_of(agreement: Agreement) -> dict[str, Any] | None:
+    if agreement.job != "fit":
+        return None
+    return {"settings": agreement.table_settings.to_toml(), "secure": agreement.secure}
 
 
 class _Watcher:
@@ -229,6 +235,11 @@ def read_outcome(folder: Path) -> dict[str, Any]:
     if "stopped" not in outcome:
         raise InputError(f"Expected a run that has ended in {str(folder)!r}, found none: kinfolk federation run.")
     return outcome
+
+
+def read_fitted(folder: Path) -> dict[str, Any]:
+    """What came of learning together from tables."""
+    return read_json(folder / FITTED)
 
 
 def history_of(rows: list[dict[str, Any]], run: str) -> pandas.DataFrame:

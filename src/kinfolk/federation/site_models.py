@@ -23,9 +23,10 @@ from kinfolk.federation.joining import Units
 from kinfolk.federation.service import SiteService
 from kinfolk.federation.site_run import SiteRun
 from kinfolk.federation.site_table import encoded, nodes_of
+from kinfolk.federation.tables.kept import MODELS
 from kinfolk.typing import Floats
 
-MODELS, ABOUT, NODES = "models", "site.json", "nodes.csv"
+ABOUT, NODES = "site.json", "nodes.csv"
 
 
 @dataclass(frozen=True, eq=False)

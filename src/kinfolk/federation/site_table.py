@@ -12,6 +12,7 @@ import pandas
 from kinfolk.checks import InputError, listing
 from kinfolk.federation.agreement import NUMBER, Agreement, Kind
 from kinfolk.federation.rows import SiteRows
+from kinfolk.federation.tables.kept import SITE
 from kinfolk.network.data import Data
 from kinfolk.network.folds import places_of_rows
 from kinfolk.tables.columns import as_numbers, as_texts, check_size, find_columns, node_names, some_rows
@@ -61,6 +62,22 @@ def agreed_columns(
             "features."
         )
     return AgreedColumns(kinds, tuple(map(str, found.classes)))
+
+
+def agreed_table(table: pandas.DataFrame, agreement: Agreement, site: str) -> pandas.DataFrame:
+    """The agreed columns of the table of a site, and nothing else; without a column of nodes, the site is one."""
+    settings = agreement.table_settings
+    if agreement.node is None:
+        table = table.assign(**{SITE: site})
+    wanted = [settings.node, settings.target, *settings.features, *settings.coords]
+    wanted += [settings.time] if settings.time else []
+    missing = [name for name in dict.fromkeys(wanted) if name not in table.columns]
+    if missing:
+        raise InputError(
+            f"Expected the columns of the agreement, the table of site {site!r} lacks {listing(missing)}; it has "
+            f"{listing(map(str, table.columns), 12)}: rename or add them."
+        )
+    return table[list(dict.fromkeys(wanted))]
 
 
 def site_rows(table: pandas.DataFrame, agreement: Agreement, site: str) -> SiteRows:

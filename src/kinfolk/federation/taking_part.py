@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pandas
 
 from kinfolk.checks import InputError
 from kinfolk.engine.protocol import Algorithm
@@ -23,7 +26,10 @@ from kinfolk.federation.reading import who_reads
 from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.service import Agreed, SiteService
 from kinfolk.federation.site_models import save_models
-from kinfolk.federation.site_table import site_rows
+from kinfolk.federation.site_table import agreed_table, site_rows
+from kinfolk.federation.tables.kept import MODELS
+from kinfolk.federation.tables.service import IN_LANES, TableService
+from kinfolk.federation.tables.works import SUMS, declared
 from kinfolk.network import graphs
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.tables.reading import read_table
@@ -36,55 +42,43 @@ LEAVING = 60.0  # seconds for a process to say goodbye
 
 
 @dataclass(frozen=True, eq=False)
-class Participant:
+class Participant(ABC):
     """A site that is ready to take part.
 
     Parameters
     ----------
     invitation : Invitation
         Of this site.
-    rows : SiteRows
-        Its rows.
     folder : Path
         Where it keeps its keys, its state, what has left, and its models.
-    algorithms : dict
-        All that may be run here, with the models that the owner has chosen.
     """
 
     invitation: Invitation
-    rows: SiteRows
     folder: Path
-    algorithms: dict[str, Algorithm[Any]]
 
-    @classmethod
-    def of(cls, invitation: Invitation, table: Path, folder: Path, model: Any = None) -> Participant:
+    @staticmethod
+    def of(invitation: Invitation, table: Path, folder: Path, model: Any = None) -> Participant:
         """Read the table, and check that everything fits; nothing is sent."""
-        agreement = invitation.agreement
-        algorithms = agreement.algorithms(model)
-        rows = site_rows(read_table(table), agreement, invitation.site)
-        rows.check()
-        rows.check_complete(agreement.schema.scaled)
+        kind = FitParticipant if invitation.agreement.job == "fit" else RunParticipant
         check_member(folder, invitation)
-        return cls(invitation, rows, folder, algorithms)
+        return kind.reading(invitation, table, folder, model)
 
+    @property
+    @abstractmethod
+    def size(self) -> str:
+        """How many rows there are, in words."""
+
+    @abstractmethod
     def leaving(self) -> dict[str, list[str]]:
-        """What will leave this site: on joining, and for everything that is run."""
-        agreement = self.invitation.agreement
-        told = ["The names of its nodes and columns, which nodes have rows, and a public key."]
-        told += ["Which classes occur."] if agreement.classes else []
-        scaled = len(agreement.schema.scaled)
-        told += (
-            [f"The number of values, mean and sum of squares of {scaled} columns, over all its rows."] if scaled else []
-        )
-        told += self._cautions()
-        own = agreement.problem(graphs.edgeless(len(self.rows.nodes), list(self.rows.nodes)))
-        return {"joining": told, **{name: who_reads(each, own) for name, each in self.algorithms.items()}}
+        """What will leave this site, by occasion."""
 
-    def _cautions(self) -> list[str]:
-        """What nodes with few rows give away."""
-        sizes, width = self.rows.data.sizes, len(self.invitation.agreement.columns)
-        few = int(((sizes > 0) & (sizes <= width)).sum())
-        return [FEW.format(few=f"{few:,}", nodes="node has" if few == 1 else "nodes have", width=width)] if few else []
+    @abstractmethod
+    def service(self) -> SiteService:
+        """What answers the coordinator; only what was agreed on."""
+
+    @abstractmethod
+    def keep(self, service: Any) -> Path | None:
+        """Keep the models when all is over; None: there are none."""
 
     # ------------------------------------------------------------------ consent
 
@@ -93,8 +87,10 @@ class Participant:
         """All that the owner has seen when asked."""
         invitation = self.invitation
         seen = [invitation.agreement.to_toml(), _member(invitation), invitation.contact.address, self.leaving()]
-        models = [repr(spec_of(each)) for each in self.algorithms.values()]
-        return fingerprint(json.dumps(seen, sort_keys=True), *models)
+        return fingerprint(json.dumps(seen, sort_keys=True), *self._own_choices())
+
+    def _own_choices(self) -> list[str]:
+        return []
 
     @property
     def has_consent(self) -> bool:
@@ -113,14 +109,124 @@ class Participant:
 
     def run(self, way: Way, patience: float, tell: Callable[[str], None]) -> Path | None:
         """Answer the coordinator until it ends the federation, or the process is told to stop; where models are."""
-        agreement, key = self.invitation.agreement, self.folder / SIGN_IN
-        agreed = Agreed(agreement.schema, list(self.algorithms.values()), agreement.sites, agreement.public_points())
-        service = SiteService(self.invitation.site, self.rows, self.folder, agreed=agreed)
+        key, service = self.folder / SIGN_IN, self.service()
         with contextlib.closing(service), _logging_to(self.folder / LOG), stopped_by_signals() as stop:
             replace_file(key, self.invitation.key.encode(), mode=0o600)  # a new invitation has a new one
             tell(f"Site {service.name!r}, key {service.fingerprint}: waiting for the coordinator.")
             serve(service, self.invitation.contact, key, stop, way=way, patience=patience, tell=tell)
-            return save_models(service, agreement, self.algorithms[TAILORED])
+            return self.keep(service)
+
+
+@dataclass(frozen=True, eq=False)
+class RunParticipant(Participant):
+    """A site of a federation that runs an algorithm.
+
+    Parameters
+    ----------
+    rows : SiteRows
+        Its rows.
+    algorithms : dict
+        All that may be run here, with the models that the owner has chosen.
+    """
+
+    rows: SiteRows
+    algorithms: dict[str, Algorithm[Any]]
+
+    @classmethod
+    def reading(cls, invitation: Invitation, table: Path, folder: Path, model: Any) -> RunParticipant:
+        """From the table of the site."""
+        agreement = invitation.agreement
+        algorithms = agreement.algorithms(model)
+        rows = site_rows(read_table(table), agreement, invitation.site)
+        rows.check()
+        rows.check_complete(agreement.schema.scaled)
+        return cls(invitation, folder, rows, algorithms)
+
+    @property
+    def size(self) -> str:
+        """How many rows there are, in words."""
+        held_out = 0 if self.rows.test is None else len(self.rows.test.y)
+        return f"{len(self.rows.data.y):,} rows to learn from, {held_out:,} held out"
+
+    def leaving(self) -> dict[str, list[str]]:
+        """What will leave this site: on joining, and for everything that is run."""
+        agreement = self.invitation.agreement
+        told = ["The names of its nodes and columns, which nodes have rows, and a public key."]
+        told += ["Which classes occur."] if agreement.classes else []
+        scaled = len(agreement.schema.scaled)
+        told += (
+            [f"The number of values, mean and sum of squares of {scaled} columns, over all its rows."] if scaled else []
+        )
+        told += _caution(self.rows.data.sizes, len(agreement.columns))
+        own = agreement.problem(graphs.edgeless(len(self.rows.nodes), list(self.rows.nodes)))
+        return {"joining": told, **{name: who_reads(each, own) for name, each in self.algorithms.items()}}
+
+    def _own_choices(self) -> list[str]:
+        return [repr(spec_of(each)) for each in self.algorithms.values()]
+
+    def service(self) -> SiteService:
+        """What answers the coordinator; only what was agreed on."""
+        agreement = self.invitation.agreement
+        agreed = Agreed(agreement.schema, list(self.algorithms.values()), agreement.sites, agreement.public_points())
+        return SiteService(self.invitation.site, self.rows, self.folder, agreed=agreed)
+
+    def keep(self, service: Any) -> Path | None:
+        """Keep the models of the main algorithm."""
+        return save_models(service, self.invitation.agreement, self.algorithms[TAILORED])
+
+
+@dataclass(frozen=True, eq=False)
+class FitParticipant(Participant):
+    """A site of a federation that learns together from tables.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        The agreed columns of its table.
+    """
+
+    table: pandas.DataFrame
+
+    @classmethod
+    def reading(cls, invitation: Invitation, table: Path, folder: Path, model: Any) -> FitParticipant:
+        """From the table of the site."""
+        if model is not None:
+            raise InputError("Expected no model of a site's own where tables are learnt from: leave out --model.")
+        return cls(invitation, folder, agreed_table(read_table(table), invitation.agreement, invitation.site))
+
+    @property
+    def size(self) -> str:
+        """How many rows there are, in words."""
+        return f"{len(self.table):,} rows, of which {self.invitation.agreement.test:.0%} are held out"
+
+    def leaving(self) -> dict[str, list[str]]:
+        """What will leave this site, in answer to which question."""
+        settings, found = self.invitation.agreement.table_settings, declared()
+        masked = " (masked)" if self.invitation.agreement.secure else ""
+        told = {
+            str(work): [f"{row.content}: {row.axes}, read as {row.reads}{masked if row.reads == SUMS else ''}."
+                        for row in rows.itertuples()]
+            for work, rows in found.groupby("work", sort=False)
+        }  # fmt: skip
+        sizes = self.table.groupby(settings.node).size().to_numpy()
+        return {**told, "lanes": [f"{IN_LANES}.", *_caution(sizes, len(settings.features))]}
+
+    def service(self) -> SiteService:
+        """What answers the coordinator; only what was agreed on."""
+        agreement = self.invitation.agreement
+        return TableService(
+            self.invitation.site, self.table, self.folder, secure=agreement.secure, settings=agreement.table_settings
+        )
+
+    def keep(self, service: Any) -> Path | None:
+        """Keep the blend."""
+        return service.table.blend.save(self.folder / MODELS) if service.table.models else None
+
+
+def _caution(sizes: Any, width: int) -> list[str]:
+    """What nodes with few rows give away."""
+    few = int(((sizes > 0) & (sizes <= width)).sum())
+    return [FEW.format(few=f"{few:,}", nodes="node has" if few == 1 else "nodes have", width=width)] if few else []
 
 
 def _member(invitation: Invitation) -> dict[str, str]:

@@ -92,6 +92,37 @@ def write_federation(facts: FederationFacts, path: Path) -> Path:
     return path
 
 
+def write_fitted(name: str, found: dict[str, Any], sites: dict[str, dict[str, Any]], path: Path) -> Path:
+    """Write the page of sites that have learnt together from tables.
+
+    Parameters
+    ----------
+    name : str
+        Of the federation.
+    found : dict
+        What the coordinator knows: leaderboard, judgement, nodes, notes, exchanges.
+    sites : dict
+        What is known of every site, if anything.
+    path : Path
+        The file to write; only a page of kinfolk is replaced.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    lines = [
+        (words.title(each["name"]), words.number(each["error"], 4), words.share_of_one(each["weight"]))
+        for each in found["leaderboard"]
+    ]
+    nodes = sorted(found["nodes"], key=lambda each: -(each["gain"] or 0.0))
+    text = templates().get_template("fitted.html").render(
+        name=name, found=found, lines=lines, nodes=nodes, sites=sites, measure=words.ERRORS[found["kind"]]
+    )  # fmt: skip
+    write_output(path, text.encode(), is_page)
+    return path
+
+
 def _progress(facts: FederationFacts) -> go.Figure | None:
     """Error and residual by round, each on its own axis."""
     history = facts.histories.get("tailored", pandas.DataFrame())

@@ -6,15 +6,16 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 
 from kinfolk.checks import InputError
 from kinfolk.engine.fit import fit
-from kinfolk.engine.protocol import Algorithm
+from kinfolk.engine.protocol import Algorithm, Missing
 from kinfolk.engine.run import Run
 from kinfolk.federation.coordinator import Federation
 from kinfolk.federation.files import replace_file
@@ -22,9 +23,13 @@ from kinfolk.federation.flower.certificates import CoordinatorKey
 from kinfolk.federation.flower.plan import Plan
 from kinfolk.federation.flower.post import FlowerPost
 from kinfolk.federation.named import ALONE, TAILORED
+from kinfolk.federation.tables.federated_run import FederatedRun
+from kinfolk.federation.tables.learning import learn_together
+from kinfolk.tables.settings import Settings
 
 KEY, PROGRESS, HISTORY, OUTCOME = "coordinator.key", "progress.jsonl", "history.csv", "outcome.json"
 JOURNALS, MEMBERS, TRAFFIC, MAIN = "journals", "members.json", "traffic.json", TAILORED
+FIT, FITTED = "fit", "fit.json"
 BESIDE_ROUNDS = 50  # of what it is compared with
 
 
@@ -40,10 +45,7 @@ def coordinate(grid: Any, folder: Path, *, end_sites: bool = False) -> None:
     try:
         plan = Plan.read(folder)
         post = FlowerPost(grid, plan.nodes, CoordinatorKey.at(folder / KEY))
-        runs = _runs(plan, post, folder)
-        run = runs[MAIN]
-        last = {name: _numbers(each.history.iloc[-1]) for name, each in runs.items()}
-        outcome = {"stopped": run.stopped, "rounds": run.rounds, "notes": list(run.notes), "last": last}
+        outcome = (_ran if plan.fit is None else _fitted)(plan, post, folder)
         if end_sites:
             post.end()
     except BaseException as error:
@@ -51,6 +53,58 @@ def coordinate(grid: Any, folder: Path, *, end_sites: bool = False) -> None:
         raise
     finally:
         replace_file(folder / OUTCOME, json.dumps(outcome).encode())
+
+
+def _ran(plan: Plan, post: FlowerPost, folder: Path) -> dict[str, Any]:
+    """Run the algorithm of the plan, and what it is compared with."""
+    runs = _runs(plan, post, folder)
+    last = {name: _numbers(each.history.iloc[-1]) for name, each in runs.items()}
+    run = runs[MAIN]
+    return {"stopped": run.stopped, "rounds": run.rounds, "notes": list(run.notes), "last": last}
+
+
+def _fitted(plan: Plan, post: FlowerPost, folder: Path) -> dict[str, Any]:
+    """Let the sites learn together from their tables; what came out is kept as plain data."""
+    assert plan.fit is not None
+    post.wait_for_all(plan.patience)
+    (folder / PROGRESS).write_text("")
+    counted = Counted(post, folder / PROGRESS)
+    names = plan.graph.names
+    ends = [
+        [names[a], names[b], w] for a, b, w in zip(plan.graph.head, plan.graph.tail, plan.graph.weights, strict=True)
+    ]
+    edges = pandas.DataFrame(ends, columns=["head", "tail", "weight"]) if ends else None
+    run = learn_together(
+        counted, list(plan.nodes), Settings.of(plan.fit["settings"]), edges=edges, patience=plan.patience,
+        secure=plan.fit["secure"],
+    )  # fmt: skip
+    replace_file(folder / FITTED, json.dumps(results_of(run)).encode())
+    return {"stopped": f"ended after {run.exchanges} exchanges with every site", "rounds": run.exchanges,
+            "notes": run.notes, "last": {}}  # fmt: skip
+
+
+class Counted:
+    """A post that counts its exchanges in a file."""
+
+    def __init__(self, post: FlowerPost, path: Path) -> None:
+        self.post, self.path, self.number = post, path, 0
+
+    def ask(self, blobs: Mapping[str, bytes], most: Mapping[str, int], seconds: float) -> dict[str, bytes | Missing]:
+        """Ask all sites at once."""
+        self.number += 1
+        with self.path.open("a") as file:
+            file.write(json.dumps({"run": FIT, "time": time.time(), "round": self.number}) + "\n")
+        return self.post.ask(blobs, most, seconds)
+
+
+def results_of(run: FederatedRun) -> dict[str, Any]:
+    """What the coordinator knows after learning together, as plain data."""
+    judgement, board = run.judgement, run.leaderboard
+    lines = [{"name": name, "weight": row["weight"], "error": row["error"]} for name, row in board.iterrows()]
+    nodes = json.loads(run.nodes.reset_index().to_json(orient="records"))
+    sizes = {"exchanges": run.exchanges, "questions": run.questions, "lanes": run.lanes}
+    found = {"leaderboard": lines, "judgement": judgement.text, "verdict": judgement.verdict, "nodes": nodes, **sizes}
+    return {**json.loads(json.dumps(found, default=float)), "notes": run.notes, "kind": run.ready.target.kind}
 
 
 def _why(error: BaseException) -> str:

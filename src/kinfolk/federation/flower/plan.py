@@ -50,6 +50,8 @@ class Plan:
         What is run before it, to compare it with, by name.
     model : str, optional
         The name of the model of FedRelax at the coordinator, which fits none; sites choose theirs.
+    fit : dict, optional
+        ``settings`` and ``secure`` of sites that learn together from tables; then no algorithm is run.
     public : array or PublicPoints, optional
         Points on which neighbours compare predictions.
     options : dict
@@ -77,6 +79,7 @@ class Plan:
     patience: float = 300.0
     beside: Mapping[str, Algorithm[Any] | str] = field(default_factory=dict)
     model: str | None = None
+    fit: Mapping[str, Any] | None = None
 
     def write(self, folder: Path) -> None:
         """Write the plan into the folder of the federation."""
@@ -97,6 +100,7 @@ class Plan:
             "algorithm": _spec(self.algorithm, self.model),
             "beside": {name: _spec(each, self.model) for name, each in self.beside.items()},
             "model": self.model,
+            "fit": self.fit,
             "public": None if self.public is None else _written(self.public),
             "options": dict(self.options),
             "patience": self.patience,
@@ -117,7 +121,7 @@ class Plan:
             raise InputError(f"Expected the plan of a federation in {str(folder)!r}, got none ({error}).") from error
         made = {name: _algorithm(each, model, schema) for name, each in beside.items()}
         algorithm = _algorithm(found["algorithm"], model, schema)
-        return cls(found["name"], graph, nodes, schema, algorithm, *rest, made, model)
+        return cls(found["name"], graph, nodes, schema, algorithm, *rest, made, model, found["fit"])
 
     @property
     def fit_options(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from kinfolk.engine.protocol import Arrays
 from kinfolk.engine.wire import Key, WireError
 from kinfolk.federation.joining import Join
 from kinfolk.federation.keys import Peer, Pins
+from kinfolk.federation.ledger import Entry
 from kinfolk.federation.messages import refusal
 from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.service import SiteService, peek
@@ -22,6 +23,7 @@ from kinfolk.federation.tables.agreeing import Agreed, check_settings
 from kinfolk.federation.tables.masks import Masks, new_salt
 from kinfolk.federation.tables.site_table import Answer, SiteTable
 from kinfolk.federation.tables.works import WORKS, answer, read_question
+from kinfolk.federation.traffic import COORDINATOR
 from kinfolk.network.data import Data
 from kinfolk.objective.linear_models import LinearModels
 from kinfolk.tables.columns import Columns, check_there
@@ -64,17 +66,19 @@ class TableService(SiteService):
         Units of columns, which have to be the same at all sites.
     secure : bool
         Whether to refuse sums that are not masked.
+    settings : Settings, optional
+        What the owner has agreed to learn; other settings are refused. None: any.
     """
 
     def __init__(
         self, name: str, table: pandas.DataFrame, folder: str | Path, units: Mapping[str, str] | None = None,
-        *, secure: bool = False,
+        *, secure: bool = False, settings: Settings | None = None,
     ) -> None:  # fmt: skip
         if table.empty:
             raise InputError("Expected rows at this site, got none: check the file, or leave the federation.")
         super().__init__(name, NOT_YET, folder)
         self.table = SiteTable(table, units or {})
-        self.secure = secure
+        self.secure, self.settings = secure, settings
         self.left: list[Left] = []
         self._last: tuple[bytes, bytes] | None = None
         self._job, self._number = b"", 0  # of the last question: no other may have it, as masks are for one answer
@@ -106,7 +110,7 @@ class TableService(SiteService):
         array or pandas.DataFrame
             Numbers or classes; with an interval, the columns ``low`` and ``high`` besides.
         """
-        return self.table.predict(table, interval)
+        return self.table.blend.predict(table, interval)
 
     def _folder_of(self, join: Join) -> Path | None:
         return None
@@ -156,12 +160,15 @@ class TableService(SiteService):
         plain = {each: _as_declared(values, WORKS[name].gives[each].dtype) for each, values in arrays.items()}
         if self._masks is not None and WORKS[name].summed:
             plain = self._masks.masked(key.number, plain)
-        content = answer(key, name, text, plain)
+        content, entries = answer(key, name, text, plain), list[Entry]()
         for each, values in plain.items():
             self.left.append(Left(name, WORKS[name].gives[each].content, values.shape, values.nbytes))
+            entries.append(Entry(COORDINATOR, WORKS[name].gives[each].content, values.size, values.nbytes))
         if WORKS[name].text:
             size = len(content) - sum(values.nbytes for values in plain.values())
             self.left.append(Left(name, WORKS[name].text, (), size))
+            entries.append(Entry(COORDINATOR, WORKS[name].text, 0, size))
+        self.ledger.add(key.run, key.number, entries)
         log.info("site %s answered %r: %d bytes left it", self.name, name, len(content))
         return content
 
@@ -207,6 +214,11 @@ class TableService(SiteService):
     def _describe(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         settings = Settings.of(about)
         check_settings(settings)
+        if self.settings is not None and settings != self.settings:
+            raise WireError(
+                f"Expected what the owner of site {self.name!r} has agreed to learn, got other settings: send a new "
+                "invitation."
+            )
         try:
             check_there(self.table.given, settings)
         except InputError as error:  # about names of columns: the others may know

@@ -16,6 +16,7 @@ from kinfolk.engine.protocol import Arrays
 from kinfolk.engine.wire import WireError
 from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.tables.agreeing import Agreed, Description
+from kinfolk.federation.tables.kept import SiteBlend
 from kinfolk.network import graphs
 from kinfolk.network.data import Data
 from kinfolk.network.folds import places_of_rows, row_folds
@@ -499,25 +500,13 @@ class SiteTable:
 
     # ------------------------------------------------------------------ predicting, here
 
-    def predict(self, table: pandas.DataFrame, interval: float | None = None) -> Any:
-        """Predict rows of own nodes with the blend, as the user knows the target; with an interval, a data frame."""
+    @property
+    def blend(self) -> SiteBlend:
+        """What predicts, when all is done."""
         if not self.models:
             raise InputError("Expected a federation that has finished, this one has not: wait.")
-        names = node_names(table, self._settings.node)
-        unknown = [name for name in names if name not in self.nodes]
-        if unknown:
-            raise InputError(f"Expected nodes of this site, got {unknown[0]!r}: their models are elsewhere.")
-        X = self.encoder.transform(plain(table, self.columns))
-        owner = np.searchsorted(np.array(self.nodes, dtype=object), names).astype(np.int64)
-        raw = {name: self.models[name].predict(X, owner) for name in {"pooled", *self.weights}}
-        found = {name: np.where(np.isnan(each), raw["pooled"], each) for name, each in raw.items()}
-        predicted = self.target.decode(_blend(found, self.weights))
-        if interval is None:
-            return predicted
-        if self.intervals is None:
-            raise InputError("Expected numbers predicted by the blend for intervals, got classes, or too few rows.")
-        low, high = self.intervals.interval(predicted, owner, interval)
-        return pandas.DataFrame({self._settings.target: predicted, "low": low, "high": high}, index=table.index)
+        models = {name: self.models[name].w[0] for name in dict.fromkeys(["pooled", *self.weights])}
+        return SiteBlend(self.columns, self.encoder, self.target, self.nodes, models, self.weights, self.intervals)
 
 
 def _blend(found: Mapping[str, Floats], weights: Mapping[str, float]) -> Floats:

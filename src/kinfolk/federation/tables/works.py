@@ -18,6 +18,7 @@ from kinfolk.engine.protocol import Arrays
 from kinfolk.engine.wire import Blob, Expected, Key, Slot, WireError, read, written
 from kinfolk.federation.messages import LARGEST, UNUSABLE
 
+SUMS = "sums over sites"
 MOST_TEXT = 2**22  # bytes of names
 MOST_FITS = 2**14  # fits, values, lanes, times: what the coordinator chooses
 MOST_TIMES = 2**20
@@ -268,7 +269,7 @@ def declared() -> pandas.DataFrame:
 
 
 def _reads(work: Work) -> str:
-    return "sums over sites" if work.summed else "every site's"
+    return SUMS if work.summed else "every site's"
 
 
 NUMBERS = {name: number for number, name in enumerate(WORKS)}
