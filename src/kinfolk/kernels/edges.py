@@ -79,21 +79,38 @@ def add_flows(out: Floats, u: Floats, head: Ints, tail: Ints) -> None:
 
 @njit(cache=True, fastmath=REORDERED)
 def add_elastic_flows(
-    out: Floats, x: Floats, head: Ints, tail: Ints, omega: Floats, normal: Floats, across: float
+    out: Floats, x: Floats, head: Ints, tail: Ints, omega: Floats, normal: Floats, grip: Floats
 ) -> None:
-    """Add DᵀΩD x to ``out``, with Ω_e = omega_e (I − (1 − across) n nᵀ) and n the normal of the edge, or 0."""
+    """Add DᵀΩD x to ``out``, with Ω_e = omega_e (I − grip_e n nᵀ) and n the normal of the edge."""
     v = np.empty(x.shape[1])
     for e in range(len(head)):
-        one, other, across_it, start, end = x[head[e]], x[tail[e]], normal[e], out[head[e]], out[tail[e]]
+        one, other, n, start, end = x[head[e]], x[tail[e]], normal[e], out[head[e]], out[tail[e]]
         part = 0.0
         for k in range(len(v)):
             v[k] = one[k] - other[k]
-            part += v[k] * across_it[k]
-        part *= 1.0 - across
+            part += v[k] * n[k]
+        part *= grip[e]
         for k in range(len(v)):
-            flow = omega[e] * (v[k] - part * across_it[k])
+            flow = omega[e] * (v[k] - part * n[k])
             start[k] += flow
             end[k] -= flow
+
+
+@njit(cache=True, fastmath=REORDERED)
+def add_elastic_response(
+    u: Floats, x: Floats, head: Ints, tail: Ints, omega: Floats, normal: Floats, grip: Floats
+) -> None:
+    """Add ΩD x to u, with the Ω of ``add_elastic_flows``; u itself may be the normals."""
+    v = np.empty(x.shape[1])
+    for e in range(len(head)):
+        one, other, n, own = x[head[e]], x[tail[e]], normal[e], u[e]
+        part = 0.0
+        for k in range(len(v)):
+            v[k] = one[k] - other[k]
+            part += v[k] * n[k]
+        part *= grip[e]
+        for k in range(len(v)):
+            own[k] += omega[e] * (v[k] - part * n[k])
 
 
 # For the common couplings one pass over the edges does all. They are

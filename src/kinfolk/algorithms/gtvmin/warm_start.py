@@ -10,9 +10,12 @@ import numpy as np
 from kinfolk.network.site import Site
 from kinfolk.objective.couplings import Coupling
 from kinfolk.objective.node_loss import LocalLosses
+from kinfolk.typing import Floats
 
 if TYPE_CHECKING:
     from kinfolk.algorithms.gtvmin.algorithm import State
+
+LARGE = 10_000  # nodes
 
 
 def extrapolated(coupling: Coupling, lam: float, site: Site, past: Sequence[tuple[float, State]]) -> State:
@@ -32,6 +35,18 @@ def extrapolated(coupling: Coupling, lam: float, site: Site, past: Sequence[tupl
     if coupling.is_norm:  # its conjugate is finite only in a ball
         u = coupling.dual_prox(u, np.ones_like(site.weights), lam * site.weights)
     return state._replace(w=w.copy(), w_bar=w.copy(), u=u)
+
+
+def first(site: Site, losses: LocalLosses) -> Floats:
+    """Where parameters begin: at zero, or on a large site without neighbours elsewhere at what fits all its data.
+
+    From there half of the rounds remain. (A component would be enough; the one model is cheaper, and does as well.)
+    """
+    linear = losses.with_duals
+    if linear is None or not linear.is_quadratic or site.node_count <= LARGE or len(site.outside):
+        return losses.start
+    pooled = linear.pool(np.zeros(site.node_count, dtype=np.int64), 1)
+    return np.repeat(pooled.minimise(), site.node_count, axis=0)
 
 
 def alone_at_minimum(site: Site, losses: LocalLosses, state: State, lam: float) -> State:
