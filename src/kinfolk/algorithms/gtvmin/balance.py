@@ -15,7 +15,7 @@ import numpy as np
 
 from kinfolk.algorithms.gtvmin.optimality import CONDITIONS, conditions, relative
 from kinfolk.algorithms.gtvmin.updates import Scales, Updates
-from kinfolk.algorithms.parametric import ratio, squares
+from kinfolk.algorithms.parametric import squares
 from kinfolk.engine.protocol import Arrays, Inbox, Reply, Sent, Turn
 from kinfolk.objective.node_loss import LocalLosses
 from kinfolk.typing import Floats
@@ -114,14 +114,12 @@ def combined(memory: Balance | None, outbox: Arrays, turn: Turn, balanced: bool,
     return Balance(1.0, 1.0, len(turn.active))
 
 
-def first_report(losses: LocalLosses, scales: Scales, w: Floats) -> dict[str, Floats]:
+def first_report(losses: LocalLosses, scales: Scales, way: float) -> dict[str, Floats]:
     """What sets the first η: the sums of s_e at the nodes, and how curved the losses are.
 
-    Where gradients are smaller than at zero, parameters have less far to go, and η is smaller.
+    ``way`` is how far parameters have to go, as a part of the way from zero.
     """
-    here, at_zero = (float(np.linalg.norm(each)) for each in (losses.gradient(w), losses.gradient_at_start))
-    nearer = min(ratio(here, at_zero), 1.0)
-    return {"pull": nearer * scales.nodes, "curvature": losses.trace / losses.width}
+    return {"pull": way * scales.nodes, "curvature": losses.trace / losses.width}
 
 
 def due(turn: Turn) -> bool:

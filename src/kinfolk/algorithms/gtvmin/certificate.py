@@ -125,7 +125,8 @@ def certify(
     """
     judge, sharp = _Judge.of(problem, w, residual), max(SHARP_ENOUGH, residual)
     starts = [Duals(beta, problem.losses.ridge * w, problem.coupling.into_span(u), w) for u in flows]
-    if len(w) > LARGE and len(problem.weights):
+    repairable = problem.coupling.is_norm and len(problem.weights) > 0  # flows may be changed in any direction
+    if len(w) > LARGE and repairable:
         return _repaired(judge, starts[0], max(CLOSE * sharp, enough))
     clipped = [duals.clipped(problem) for duals in starts]
     best, duals = min(((judge.certificate(duals), duals) for duals in clipped), key=lambda each: each[0].bound)
@@ -138,7 +139,7 @@ def certify(
         waited = 0 if found.bound < 0.5 * best.bound else waited + 1
         best = min(best, found, key=lambda each: each.bound)
         duals = moved.clipped(problem)
-    if best.relative > LOOSE * sharp and len(problem.weights):
+    if best.relative > LOOSE * sharp and repairable:
         best = min(best, _repaired(judge, starts[0], CLOSE * sharp), key=lambda each: each.bound)
     return best
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kinfolk.algorithms.parametric import ratio
 from kinfolk.network.site import Site
 from kinfolk.objective.couplings import Coupling
 from kinfolk.objective.node_loss import LocalLosses
@@ -37,16 +38,19 @@ def extrapolated(coupling: Coupling, lam: float, site: Site, past: Sequence[tupl
     return state._replace(w=w.copy(), w_bar=w.copy(), u=u)
 
 
-def first(site: Site, losses: LocalLosses) -> Floats:
-    """Where parameters begin: at zero, or on a large site without neighbours elsewhere at what fits all its data.
+def first(site: Site, losses: LocalLosses, balanced: bool) -> tuple[Floats, float]:
+    """Where parameters begin, and how far they have to go, as a part of the way from zero: about as gradients fell.
 
-    From there half of the rounds remain. (A component would be enough; the one model is cheaper, and does as well.)
+    At zero, or, on a large site without neighbours elsewhere, at the one model that fits all its data: about two
+    thirds of the rounds remain.
     """
-    linear = losses.with_duals
+    linear = losses.with_duals if balanced else None
     if linear is None or not linear.is_quadratic or site.node_count <= LARGE or len(site.outside):
-        return losses.start
-    pooled = linear.pool(np.zeros(site.node_count, dtype=np.int64), 1)
-    return np.repeat(pooled.minimise(), site.node_count, axis=0)
+        return losses.start, 1.0
+    common = linear.pool(np.zeros(site.node_count, dtype=np.int64), 1).minimise()
+    w = np.repeat(common, site.node_count, axis=0)
+    here, at_zero = (float(np.linalg.norm(each)) for each in (linear.gradient(w), linear.gradient_at_zero))
+    return w, min(ratio(here, at_zero), 1.0) or 1.0
 
 
 def alone_at_minimum(site: Site, losses: LocalLosses, state: State, lam: float) -> State:
