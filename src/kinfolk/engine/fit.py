@@ -59,6 +59,11 @@ class Tolerance:
         return None
 
 
+def proof_asked_by(stop: Stop | None) -> float | None:
+    """How sharp a certificate a stop rule asks for; as sharp as possible where a rule does not tell."""
+    return stop.sharp if isinstance(stop, Tolerance) else 0.0
+
+
 def fit(
     network: Problem,
     algorithm: Algorithm[Any],
@@ -132,8 +137,9 @@ def fit(
     check_value("rounds", "fit", rounds, Annotated[int, AtLeast(0)])
     check_value("measure_every", "fit", measure_every, Annotated[int, AtLeast(1)] | None)
     last = rounds + (start.rounds if isinstance(start, Run) else 0)
-    proven = stop.sharp if isinstance(stop, Tolerance) else 0.0
-    settings = Settings(rounds, last, stop, participation, edges, seed, measure_every or ONLY_THE_ENDS, engine, proven)
+    settings = Settings(
+        rounds, last, stop, participation, edges, seed, measure_every or ONLY_THE_ENDS, engine, proof_asked_by(stop)
+    )  # fmt: skip
     check_arguments(network, algorithm, settings)
     _check_start(network, algorithm, start)
     mask = _mask_of(network, edges)
