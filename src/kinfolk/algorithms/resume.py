@@ -9,7 +9,7 @@ from typing import Any, Literal
 from kinfolk.algorithms.catalog import CATALOG, rebuilt
 from kinfolk.checks import InputError
 from kinfolk.engine.checkpoint import Checkpoints, Stored, damage_noticed, open_checkpoint
-from kinfolk.engine.fit import go_on
+from kinfolk.engine.fit import go_on, proof_asked_by
 from kinfolk.engine.loop import Callback, Edges, Participation, Settings, Stop
 from kinfolk.engine.protocol import Algorithm, Engine
 from kinfolk.engine.run import Run
@@ -80,7 +80,7 @@ def resume(
     numbers = stored.numbers
     settings = Settings(
         numbers["rounds"], numbers["last"], known["stop rule"], known["participation"], known["edges"],
-        numbers["seed"], numbers["measure_every"], there,
+        numbers["seed"], numbers["measure_every"], there, proof_asked_by(known["stop rule"]),
     )  # fmt: skip
     checkpoints = None if stored.ended else Checkpoints.again(folder, checkpoint_every, checkpoint_failure)
     try:

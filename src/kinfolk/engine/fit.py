@@ -41,17 +41,27 @@ class Tolerance:
     residual: Annotated[float, AtLeast(0)] = 1e-6
     proven: Annotated[float, AtLeast(0)] | None = 1e-6
 
+    @property
+    def sharp(self) -> float | None:
+        """How sharp a certificate is enough; None: none is asked for."""
+        return None if self.proven is None else max(self.proven, self.residual)
+
     def __call__(self, row: Mapping[str, float]) -> str | None:
         """Why to stop after this row of the history, or None."""
         if not row["residual"] <= self.residual:
             return None
         reached = f"residual {row['residual']:.1e} ≤ {self.residual:.1e} after {row['round']:,} rounds"
         proven = row.get("proven", 0.0)
-        if self.proven is None or proven <= max(self.proven, self.residual):
+        if self.sharp is None or proven <= self.sharp:
             return f"converged: {reached}"
         if row["residual"] <= HOPELESS * self.residual:
             return f"stopped: {reached}, but the answer is proven to {proven:.1e} of the objective only"
         return None
+
+
+def proof_asked_by(stop: Stop | None) -> float | None:
+    """How sharp a certificate a stop rule asks for; as sharp as possible where a rule does not tell."""
+    return stop.sharp if isinstance(stop, Tolerance) else 0.0
 
 
 def fit(
@@ -127,8 +137,9 @@ def fit(
     check_value("rounds", "fit", rounds, Annotated[int, AtLeast(0)])
     check_value("measure_every", "fit", measure_every, Annotated[int, AtLeast(1)] | None)
     last = rounds + (start.rounds if isinstance(start, Run) else 0)
-    proves = not isinstance(stop, Tolerance) or stop.proven is not None
-    settings = Settings(rounds, last, stop, participation, edges, seed, measure_every or ONLY_THE_ENDS, engine, proves)
+    settings = Settings(
+        rounds, last, stop, participation, edges, seed, measure_every or ONLY_THE_ENDS, engine, proof_asked_by(stop)
+    )  # fmt: skip
     check_arguments(network, algorithm, settings)
     _check_start(network, algorithm, start)
     mask = _mask_of(network, edges)

@@ -47,7 +47,7 @@ class Settings:
     seed: int
     measure_every: int
     engine: Engine
-    proves: bool = True  # whether the certificate is asked before a run is called converged
+    proven: float | None = 0.0  # how sharp a certificate is asked for before a run is called converged; None: none is
 
 
 class Loop:
@@ -169,7 +169,7 @@ class Loop:
         """
         stop = self.settings.stop
         stopped = None if stop is None else stop(row)
-        if stop is None or stopped is None or not self.settings.proves:
+        if stop is None or stopped is None or self.settings.proven is None:
             return stopped
         weak = [before["round"] for before in self.position.rows if "proven" in before]
         large = self.session.problem.graph.node_count > LARGE
@@ -177,7 +177,7 @@ class Loop:
             return None
         if large and not weak and not self._well_within(stop, row):
             return None
-        self.certificate = self.session.certificate()
+        self.certificate = self.session.certificate(self.settings.proven)
         if self.certificate is None:
             return stopped
         row["proven"] = float(self.certificate.relative)

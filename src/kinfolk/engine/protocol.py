@@ -284,8 +284,11 @@ class Algorithm(ABC, Generic[S]):
         """
         return {}
 
-    def certify(self, site: Site, state: S, inbox: Inbox) -> Any:
-        """A proof of how good the answer is, on a site that holds every node; None where there is no such notion."""
+    def certify(self, site: Site, state: S, inbox: Inbox, enough: float = 0.0) -> Any:
+        """A proof of how good the answer is, on a site that holds every node; None where there is no such notion.
+
+        No sharper one is needed than ``enough``, as a part of the objective.
+        """
         return None
 
     def finish(self, site: Site, state: S, inbox: Inbox, effort: float) -> tuple[S, Outbox] | None:

@@ -228,7 +228,7 @@ class Session:
             return {}
         return self.algorithm.overview(self.problem.site, self.snapshot(copy_=False).state)
 
-    def certificate(self) -> Any:
+    def certificate(self, enough: float = 0.0) -> Any:
         """The algorithm's proof of how good the answer is, where all states can be seen; None without one."""
         asked = type(self.algorithm).certify is not Algorithm.certify
         if not asked or not self.carrier.sees_all or not isinstance(self.problem, Network):
@@ -240,7 +240,7 @@ class Session:
             site, state = self.problem.site, self.snapshot(copy_=False).state
         nothing = {name: rows[:0] for name, rows in parts[0].sent.items()}
         to_each = {name: rows[site.nodes] for name, rows in self.to_each.items()}
-        return self.algorithm.certify(site, state, Inbox(nothing, self.to_all, to_each))
+        return self.algorithm.certify(site, state, Inbox(nothing, self.to_all, to_each), enough)
 
     # ------------------------------------------------------------------ one exchange, in parts
 

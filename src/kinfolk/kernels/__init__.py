@@ -6,6 +6,7 @@ from kinfolk.kernels.draws import draw_batches, node_keys
 from kinfolk.kernels.edges import (
     HUGE,
     add_elastic_flows,
+    add_elastic_response,
     add_flows,
     add_scaled,
     clip_rows,
@@ -19,6 +20,7 @@ from kinfolk.kernels.edges import (
 from kinfolk.kernels.graph import first_fit_colours, swap_edges
 from kinfolk.kernels.kinked import prox_kinked
 from kinfolk.kernels.rows import (
+    add_curved_rows,
     combine_rows,
     conjugate_direction,
     conjugate_step,
@@ -32,10 +34,13 @@ from kinfolk.kernels.rows import (
     sum_vectors,
 )
 from kinfolk.kernels.trees import tree_sums
+from kinfolk.kernels.trees_of_nodes import drain, grow_trees
 
 __all__ = [
     "HUGE",
+    "add_curved_rows",
     "add_elastic_flows",
+    "add_elastic_response",
     "add_flows",
     "add_scaled",
     "add_to_ends",
@@ -48,6 +53,7 @@ __all__ = [
     "conjugate_direction",
     "conjugate_step",
     "difference",
+    "drain",
     "draw_batches",
     "dual_look",
     "dual_step",
@@ -57,6 +63,7 @@ __all__ = [
     "first_fit_colours",
     "gram",
     "group_sums",
+    "grow_trees",
     "node_keys",
     "predict_rows",
     "project_power_ball",

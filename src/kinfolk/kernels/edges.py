@@ -79,21 +79,38 @@ def add_flows(out: Floats, u: Floats, head: Ints, tail: Ints) -> None:
 
 @njit(cache=True, fastmath=REORDERED)
 def add_elastic_flows(
-    out: Floats, x: Floats, head: Ints, tail: Ints, omega: Floats, normal: Floats, across: float
+    out: Floats, x: Floats, head: Ints, tail: Ints, omega: Floats, normal: Floats, grip: Floats
 ) -> None:
-    """Add DᵀΩD x to ``out``, with Ω_e = omega_e (I − (1 − across) n nᵀ) and n the normal of the edge, or 0."""
+    """Add DᵀΩD x to ``out``, with Ω_e = omega_e (I − grip_e n nᵀ) and n the normal of the edge."""
     v = np.empty(x.shape[1])
     for e in range(len(head)):
-        one, other, across_it, start, end = x[head[e]], x[tail[e]], normal[e], out[head[e]], out[tail[e]]
+        one, other, n, start, end = x[head[e]], x[tail[e]], normal[e], out[head[e]], out[tail[e]]
         part = 0.0
         for k in range(len(v)):
             v[k] = one[k] - other[k]
-            part += v[k] * across_it[k]
-        part *= 1.0 - across
+            part += v[k] * n[k]
+        part *= grip[e]
         for k in range(len(v)):
-            flow = omega[e] * (v[k] - part * across_it[k])
+            flow = omega[e] * (v[k] - part * n[k])
             start[k] += flow
             end[k] -= flow
+
+
+@njit(cache=True, fastmath=REORDERED)
+def add_elastic_response(
+    u: Floats, x: Floats, head: Ints, tail: Ints, omega: Floats, normal: Floats, grip: Floats
+) -> None:
+    """Add ΩD x to u, with the Ω of ``add_elastic_flows``; u itself may be the normals."""
+    v = np.empty(x.shape[1])
+    for e in range(len(head)):
+        one, other, n, own = x[head[e]], x[tail[e]], normal[e], u[e]
+        part = 0.0
+        for k in range(len(v)):
+            v[k] = one[k] - other[k]
+            part += v[k] * n[k]
+        part *= grip[e]
+        for k in range(len(v)):
+            own[k] += omega[e] * (v[k] - part * n[k])
 
 
 # For the common couplings one pass over the edges does all. They are
@@ -156,53 +173,56 @@ def _step_by_entries(
             flow[j, k] -= new
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath=REORDERED, error_model="numpy")
 def dual_look(
     u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
     coefficients: tuple[float, float, float], flow: Floats, variation: Floats, mismatch: Floats, moved: Floats,
 ) -> None:  # fmt: skip
     """What ``dual_step`` without relaxation would do, as numbers per edge and flows out of nodes; u stays."""
     ball, box, bend = _charges(coefficients)
-    v = np.empty(u.shape[1])
+    width = u.shape[1]
+    v = np.empty(width)
     for e in range(len(u)):
-        i, j, limit = head[e], tail[e], lam * weights[e]
-        v *= _dual_prox(v, u, values, e, i, j, sigma * scales[e], limit, coefficients)
-        cross = squared = absolute = own = move = 0.0
-        for k in range(len(v)):
-            change = values[i, k] - values[j, k]
-            cross += v[k] * change
+        own, one, other, out, back = u[e], values[head[e]], values[tail[e]], flow[head[e]], flow[tail[e]]
+        limit, step = lam * weights[e], sigma * scales[e]
+        for k in range(width):
+            v[k] = own[k] + step * (one[k] - other[k])
+        factor = _into_domain(v, step, limit, coefficients)
+        cross = squared = absolute = length = move = 0.0
+        for k in range(width):
+            new, change = factor * v[k], one[k] - other[k]
+            v[k] = new
+            cross += new * change
             squared += change * change
             absolute += abs(change)
-            own += v[k] * v[k]
-            move += (v[k] - u[e, k]) ** 2
-            flow[i, k] += v[k]
-            flow[j, k] -= v[k]
+            length += new * new
+            move += (new - own[k]) ** 2
+        for k in range(width):
+            out[k] += v[k]
+            back[k] -= v[k]
         moved[e] = move
         variation[e] = limit * (ball * np.sqrt(squared) + box * absolute + bend * 0.5 * squared)
         mismatch[e] = variation[e] - cross
         if bend * limit > 0.0:
-            mismatch[e] += 0.5 * own / (bend * limit)
+            mismatch[e] += 0.5 * length / (bend * limit)
 
 
-@njit(cache=True)
-def _dual_prox(
-    v: Floats, u: Floats, values: Floats, e: int, i: int, j: int, sigma: float, limit: float,
-    coefficients: tuple[float, float, float],
-) -> float:  # fmt: skip
-    """The prox of the conjugate at u_e + σ (values_i − values_j) is v times the factor that is returned."""
+@njit(cache=True, fastmath=REORDERED, error_model="numpy")
+def _into_domain(v: Floats, sigma: float, limit: float, coefficients: tuple[float, float, float]) -> float:
+    """The prox of the conjugate at v is v, clipped here where there is a box, times the factor that is returned."""
     ball, box, bend = coefficients
-    square = 0.0
-    for k in range(len(v)):
-        v[k] = u[e, k] + sigma * (values[i, k] - values[j, k])
-        square += v[k] * v[k]
     if bend > 0.0:
         return bend * limit / (bend * limit + sigma)
-    if square > (ball * limit) ** 2:
-        out: float = ball * limit / np.sqrt(square)
-        return out
     if box < HUGE:
         for k in range(len(v)):
             v[k] = min(max(v[k], -box * limit), box * limit)
+        return 1.0
+    square = 0.0
+    for k in range(len(v)):
+        square += v[k] * v[k]
+    if square > (ball * limit) ** 2:
+        out: float = ball * limit / np.sqrt(square)
+        return out
     return 1.0
 
 

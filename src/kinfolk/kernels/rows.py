@@ -50,6 +50,20 @@ def combine_rows(X: Floats, starts: Ints, factor: Floats) -> Floats:
     return out
 
 
+@njit(cache=True, fastmath=REORDERED)
+def add_curved_rows(out: Floats, X: Floats, starts: Ints, factor: Floats, w: Floats) -> None:
+    """Add Σ_r factor_r (x_r'w_i) x_r over the rows of every node to ``out``."""
+    for i in range(len(starts) - 1):
+        own, target = w[i], out[i]
+        for r in range(starts[i], starts[i + 1]):
+            row, total = X[r], 0.0
+            for k in range(len(row)):
+                total += row[k] * own[k]
+            total *= factor[r]
+            for k in range(len(row)):
+                target[k] += total * row[k]
+
+
 @njit(cache=True)
 def gram(X: Floats, starts: Ints, factor: Floats) -> Floats:
     """Σ_r factor_r x_r x_r' over the rows of every node."""

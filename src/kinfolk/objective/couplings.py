@@ -27,14 +27,15 @@ class Border(NamedTuple):
     """Which ways flows may move along the border of their domain."""
 
     free: Bools | None  # (edges, parameters) entries that may move; None: all
-    normal: Floats | None  # (edges, parameters) a direction of length 1, or 0, that leads across; None: nowhere
+    normal: Floats | None  # (edges, parameters) a direction that leads across; None: nowhere
+    grip: Floats | None = None  # (edges,) 1 / ‖normal‖², or 0 where nothing holds a flow
 
     def along(self, change: Floats) -> Floats:
         """The part of changes that leads along the border."""
         out = change if self.free is None else np.where(self.free, change, 0.0)
-        if self.normal is None:
+        if self.normal is None or self.grip is None:
             return out
-        return np.asarray(out - np.einsum("ij,ij->i", out, self.normal)[:, None] * self.normal)
+        return np.asarray(out - (self.grip * np.einsum("ij,ij->i", out, self.normal))[:, None] * self.normal)
 
 
 class Coupling(ABC):
@@ -191,7 +192,7 @@ class EuclideanNorm(Coupling):
 
     def border(self, u: Floats, weights: Floats) -> Border:
         """Across is along u."""
-        return Border(None, _normal(u, self.dual_norm(u) >= ON_BORDER * weights))
+        return Border(None, u, _grip(u, self.dual_norm(u) >= ON_BORDER * weights))
 
     def radius(self, value: Floats, width: int) -> Floats:
         """The value itself."""
@@ -306,7 +307,8 @@ class MaximumNorm(Coupling):
         """Entries that are not zero are free, as long as the sum of sizes stays."""
         border = self.dual_norm(u) >= ON_BORDER * weights
         used = np.abs(u) > (1 - ON_BORDER) * weights[:, None]
-        return Border(used | ~border[:, None], _normal(np.sign(u) * used, border))
+        normal = np.sign(u) * used
+        return Border(used | ~border[:, None], normal, _grip(normal, border))
 
     def radius(self, value: Floats, width: int) -> Floats:
         """‖v‖₂ ≤ √width ‖v‖_∞."""
@@ -355,7 +357,8 @@ class PNorm(Coupling):
         """Across is along the slope of ‖u‖_q."""
         length = self.dual_norm(u)
         part = np.divide(np.abs(u), length[:, None], out=np.zeros_like(u), where=length[:, None] > 0)
-        return Border(None, _normal(np.sign(u) * part ** (self._dual - 1.0), length >= ON_BORDER * weights))
+        normal = np.sign(u) * part ** (self._dual - 1.0)
+        return Border(None, normal, _grip(normal, length >= ON_BORDER * weights))
 
     def radius(self, value: Floats, width: int) -> Floats:
         """‖v‖₂ ≤ ‖v‖_p for p ≤ 2, and at most width^(1/2 − 1/p) times that beyond."""
@@ -429,11 +432,11 @@ class QuadraticForm(Coupling):
         return np.sqrt(2.0 * value / smallest) if smallest > 0 else np.full_like(value, np.inf)
 
 
-def _normal(direction: Floats, where: Bools) -> Floats:
-    """Directions of length 1 in some rows, 0 elsewhere."""
-    length = np.sqrt(np.einsum("ij,ij->i", direction, direction))
-    share = np.divide(1.0, length, out=np.zeros_like(length), where=where & (length > 0))
-    return np.asarray(share[:, None] * direction)
+def _grip(normal: Floats, where: Bools) -> Floats:
+    """(rows,) 1 / ‖normal‖² in some rows, 0 elsewhere."""
+    square = np.einsum("ij,ij->i", normal, normal)
+    out: Floats = np.divide(1.0, square, out=np.zeros_like(square), where=where & (square > 0))
+    return out
 
 
 def _power_norm(v: Floats, p: float) -> Floats:

@@ -120,6 +120,10 @@ class LinearLosses(LocalLosses):
         """Σ_r dual_r x_r of every node: the adjoint of ``predict``."""
         return kernels.combine_rows(self.X, self.starts, dual)
 
+    def add_curved(self, out: Floats, factor: Floats, w: Floats) -> None:
+        """Add Σ_r factor_r (x_r'w_i) x_r of every node to ``out``."""
+        kernels.add_curved_rows(out, self.X, self.starts, factor, w)
+
     def gram(self, factor: Floats) -> Floats:
         """Σ_r factor_r x_r x_r' of every node."""
         return kernels.gram(self.X, self.starts, factor)
@@ -493,6 +497,10 @@ class PointLosses(QuadraticLosses):
     def combine(self, dual: Floats) -> Floats:
         """Σ_r dual_r of every node."""
         return kernels.sum_vectors(np.ascontiguousarray(dual), self.starts)
+
+    def add_curved(self, out: Floats, factor: Floats, w: Floats) -> None:
+        """Add Σ_r factor_r w_i of every node to ``out``."""
+        out += self.gram_diagonal(factor) * w
 
     def gram(self, factor: Floats) -> Floats:
         """A diagonal matrix for every node."""

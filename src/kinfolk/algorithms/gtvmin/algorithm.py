@@ -94,16 +94,20 @@ class GTVMin(OptionalHooks):
             direct.check(self.loss, self.coupling)
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
-        """Start from the initial parameters of the loss."""
-        w = site.local_losses(self.loss).start
+        """Start from the initial parameters of the loss, or from a common model (see ``warm_start``)."""
+        w, way = warm_start.first(site, site.local_losses(self.loss), self.steps == "balanced")
         u = np.zeros((len(site.weights), w.shape[1]))
-        return self.resume(site, State(w, w.copy(), u, np.zeros(site.node_count)), turn)
+        return self._begun(site, State(w, w.copy(), u, np.zeros(site.node_count)), way)
 
     def resume(self, site: Site, state: State, turn: Turn) -> tuple[State, Outbox]:
-        """Go on from a state; nodes that nothing is coupled to go to their own minimum, and stay there."""
+        """Go on from a state."""
+        return self._begun(site, state, 1.0)
+
+    def _begun(self, site: Site, state: State, way: float) -> tuple[State, Outbox]:
+        """Nodes that nothing is coupled to go to their own minimum, and stay there."""
         losses = site.local_losses(self.loss)
         state = warm_start.alone_at_minimum(site, losses, state, self.lam)
-        first = balance.first_report(losses, Scales.of(site, self.steps == "published"))
+        first = balance.first_report(losses, Scales.of(site, self.steps == "published"), way)
         return state, Outbox({"w_bar": state.w_bar}, first)
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:

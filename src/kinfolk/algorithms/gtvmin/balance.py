@@ -114,9 +114,12 @@ def combined(memory: Balance | None, outbox: Arrays, turn: Turn, balanced: bool,
     return Balance(1.0, 1.0, len(turn.active))
 
 
-def first_report(losses: LocalLosses, scales: Scales) -> dict[str, Floats]:
-    """What sets the first η: the sums of s_e at the nodes, and how curved the losses are."""
-    return {"pull": scales.nodes, "curvature": losses.trace / losses.width}
+def first_report(losses: LocalLosses, scales: Scales, way: float) -> dict[str, Floats]:
+    """What sets the first η: the sums of s_e at the nodes, and how curved the losses are.
+
+    ``way`` is how far parameters have to go, as a part of the way from zero.
+    """
+    return {"pull": way * scales.nodes, "curvature": losses.trace / losses.width}
 
 
 def due(round_: int) -> bool:

@@ -25,6 +25,7 @@ from kinfolk.algorithms.gtvmin import distance
 from kinfolk.algorithms.gtvmin.duals import Duals, stiffness_at
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import local_duals, residual_at, scale_of
+from kinfolk.algorithms.gtvmin.repair import Trees
 from kinfolk.algorithms.gtvmin.updates import Updates
 from kinfolk.checks import InputError, as_floats
 from kinfolk.engine.numbers import number
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
     from kinfolk.algorithms.gtvmin.algorithm import State
 
 REFINEMENTS = 8
-LARGE, LARGE_REFINEMENTS = 10_000, 1  # nodes; each refinement costs as much as hundreds of rounds
-ROUGH_MOVES, ROUGH_PRECISION = 6, 0.2  # before that, on large networks
+LARGE = 10_000  # nodes, above which a precise solve costs as much as hundreds of rounds
+ROUGH_MOVES, ROUGH_PRECISION = 12, 0.1  # instead of precise ones
+CLOSE, LOOSE = 1.2, 3.0  # times the residual: a bound that repairs cannot lower much, and one that they may
 NEAR = 1e-3  # of the scale: a gap from which distances follow that are worth looking at
-NEGLIGIBLE = 1e-8  # of the scale: what is left of r needs no sharper distance
+NEGLIGIBLE, SMALL_PART = 1e-8, 0.05  # of the scale, and of the bound: what is left of r needs no sharper distance
 LOCALISATIONS = 6
 SHARP_ENOUGH = 1e-7  # of the scale: no further solve, nor below the residual
 SHARP = 1e-6  # of the scale: a bound that needs no caveat
@@ -81,15 +83,18 @@ class Certificate:
         return f"Not proven to one part in a million: {why}."
 
 
-def certificate_at(updates: Updates, state: State) -> Certificate | None:
-    """How good the parameters 2 w_new − w of a state are; None where losses have no dual variables to prove it with."""
+def certificate_at(updates: Updates, state: State, enough: float = 0.0) -> Certificate | None:
+    """How good the parameters 2 w_new − w of a state are; None where losses have no dual variables to prove it with.
+
+    On large networks the proof ends where the bound is ``enough``, as a part of the scale.
+    """
     losses = updates.losses.with_duals
     if losses is None:
         return None
-    ahead, _ = updates.dual_prox(state.u, state.w_bar)
     _, beta = local_duals(updates, losses, state)
     problem = Instance(updates.site, losses, updates.coupling, updates.weights)
-    return certify(problem, state.w_bar, beta, (ahead, state.u), residual_at(updates, state))
+    flows = updates.ahead(state.u, state.w_bar), state.u
+    return certify(problem, state.w_bar, beta, flows, residual_at(updates, state), enough)
 
 
 def parameters_and_flows(network: Network, w: Any, u: Any) -> tuple[Floats, Floats]:
@@ -109,38 +114,47 @@ def parameters_and_flows(network: Network, w: Any, u: Any) -> tuple[Floats, Floa
     return w, u
 
 
-def certify(problem: Instance, w: Floats, beta: Floats, flows: Sequence[Floats], residual: float) -> Certificate:
+def certify(
+    problem: Instance, w: Floats, beta: Floats, flows: Sequence[Floats], residual: float, enough: float
+) -> Certificate:
     """Bound the sub-optimality of ``w`` with the help of ``beta`` and flows that nearly belong to it; the best ones.
 
     The dual variables are moved to r ≈ 0, and scaled into their domain for a bound; if that is not as sharp as the
-    residual, they are clipped into it instead, and moved again.
+    residual, they are clipped into it instead, and moved again. Where that does not prove as much as it could, or would
+    cost too much, what is left of r is repaired exactly.
     """
-    judge = _Judge.of(problem, w, residual)
+    judge, sharp = _Judge.of(problem, w, residual), max(SHARP_ENOUGH, residual)
     starts = [Duals(beta, problem.losses.ridge * w, problem.coupling.into_span(u), w) for u in flows]
-    starts = [duals.clipped(problem) for duals in starts]
-    best, duals = min(((judge.certificate(duals), duals) for duals in starts), key=lambda each: each[0].bound)
-    large, waited, stiffness = len(w) > LARGE, 0, stiffness_at(problem, w)
-    if large:
-        duals = _roughly_moved(problem, duals, stiffness)
-    for _ in range(LARGE_REFINEMENTS if large else REFINEMENTS):
-        if best.relative <= max(SHARP_ENOUGH, residual) or waited > (0 if large else 1):
+    repairable = problem.coupling.is_norm and len(problem.weights) > 0  # flows may be changed in any direction
+    if len(w) > LARGE and repairable:
+        return _repaired(judge, starts[0], max(CLOSE * sharp, enough))
+    clipped = [duals.clipped(problem) for duals in starts]
+    best, duals = min(((judge.certificate(duals), duals) for duals in clipped), key=lambda each: each[0].bound)
+    waited, stiffness = 0, stiffness_at(problem, w)
+    for _ in range(REFINEMENTS):
+        if best.relative <= sharp or waited > 1:
             break
         moved = duals.balanced(problem, stiffness)
         found = judge.certificate(moved)
         waited = 0 if found.bound < 0.5 * best.bound else waited + 1
         best = min(best, found, key=lambda each: each.bound)
         duals = moved.clipped(problem)
+    if best.relative > LOOSE * sharp and repairable:
+        best = min(best, _repaired(judge, starts[0], CLOSE * sharp), key=lambda each: each.bound)
     return best
 
 
-def _roughly_moved(problem: Instance, duals: Duals, stiffness: Floats) -> Duals:
-    """Dual variables in their domain with a smaller r, which a solve to full precision then needs to move less.
-
-    What they prove by themselves is not worth a look: r is far too large.
-    """
+def _repaired(judge: _Judge, duals: Duals, enough: float) -> Certificate:
+    """The same with rough solves, after each of which what is left of r is repaired; flows are overwritten."""
+    problem, found = judge.problem, []
+    trees, stiffness = Trees.of(problem, duals.u), stiffness_at(problem, judge.w)
     for _ in range(ROUGH_MOVES):
-        duals = duals.balanced(problem, stiffness, ROUGH_PRECISION).clipped(problem)
-    return duals
+        duals = trees.repaired(duals.clip(problem).balance(problem, stiffness, ROUGH_PRECISION))
+        found.append(judge.certificate(duals))
+        if found[-1].relative <= enough:
+            return found[-1]
+    precise = duals.clip(problem).balance(problem, stiffness)  # where β is bounded, a repair may leave its domain
+    return min(*found, judge.certificate(precise), key=lambda each: each.bound)
 
 
 @dataclass(frozen=True)
@@ -170,12 +184,13 @@ class _Judge:
     def certificate(self, duals: Duals) -> Certificate:
         """(*) with these dual variables, scaled into their domain."""
         problem = self.problem
-        duals = duals.shrunk(problem, *self.components)
-        leftover = duals.violation(problem)
-        centred = max(self.objective - duals.value(problem) - float((leftover * self.w).sum()), 0.0)
+        share = duals.shares(problem, *self.components)
+        leftover = share[:, None] * duals.violation(problem)
+        centred = max(self.objective - duals.value(problem, share) - float((leftover * self.w).sum()), 0.0)
         lengths = np.linalg.norm(leftover, axis=1)
         bound, apart, assumed = centred + float(lengths @ self.apart), self.apart, self.assumed
-        if bound - centred > NEGLIGIBLE * self.scale and centred <= NEAR * self.scale:
+        if bound - centred > max(NEGLIGIBLE * self.scale, SMALL_PART * bound) and centred <= NEAR * self.scale:
+            duals = duals.scaled(problem, share)
             gaps = distance.FromGap(problem, self.w, duals.u, *duals.gaps(problem))
             bound, apart, assumed = _localised(gaps, centred, lengths, apart, assumed)
         radius = float(np.linalg.norm(apart))

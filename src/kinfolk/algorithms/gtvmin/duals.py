@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -45,12 +46,16 @@ class Duals:
         """r = Xᵀβ + γ + Dᵀu."""
         return problem.losses.combine(self.beta) + self.gamma + problem.site.divergence(self.u)
 
-    def value(self, problem: Instance) -> float:
-        """The dual objective."""
-        losses = problem.losses
+    def value(self, problem: Instance, share: Floats) -> float:
+        """The dual objective at ``share`` (nodes,) times these variables."""
+        losses, site = problem.losses, problem.site
         penalised = losses.ridge > 0
-        ridge = (self.gamma[penalised] ** 2 / (2 * losses.ridge[penalised])).sum()
-        return -float(losses.conjugate(self.beta).sum() + ridge + problem.flow_cost(self.u).sum())
+        ridge = ((share[:, None] * self.gamma)[penalised] ** 2 / (2 * losses.ridge[penalised])).sum()
+        flows = 0.0
+        for block in site.edge_blocks:
+            scaled = share[site.head[block], None] * self.u[block]
+            flows += float(problem.coupling.weighted_conjugate(scaled, problem.weights[block]).sum())
+        return -float(losses.conjugate(losses.times(self.beta, share)).sum() + ridge + flows)
 
     def gaps(self, problem: Instance) -> tuple[Floats, Floats]:
         """By how much every node and every edge misses its conjugate at w: (nodes,) and (edges,)."""
@@ -63,33 +68,38 @@ class Duals:
 
     def clipped(self, problem: Instance) -> Duals:
         """Every dual variable by itself moved into the domain of its conjugate."""
-        u = self.u
-        if problem.coupling.is_norm and len(u):
-            u = problem.coupling.dual_prox(u, np.ones_like(problem.weights), problem.weights)
-        return replace(self, beta=problem.losses.into_domain(self.beta), u=u)
+        return replace(self, u=self.u.copy()).clip(problem)
 
-    def balanced(self, problem: Instance, stiffness: Floats, precision: float = SOLVE_PRECISION) -> Duals:
-        """Move to r ≈ 0: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x; ``precision`` of a solve by iterations.
+    def clip(self, problem: Instance) -> Duals:
+        """The same, with the flows in place."""
+        if problem.coupling.is_norm:
+            for block in problem.site.edge_blocks:
+                weights = problem.weights[block]
+                self.u[block] = problem.coupling.dual_prox(self.u[block], np.ones_like(weights), weights)
+        return replace(self, beta=problem.losses.into_domain(self.beta))
 
-        ``stiffness`` (edges,) is that of w, see ``stiffness_at``.
+    def balanced(self, problem: Instance, stiffness: Floats) -> Duals:
+        """Moved to r ≈ 0, if that lowers r; ``stiffness`` (edges,) is that of w, see ``stiffness_at``."""
+        moved = replace(self, u=self.u.copy()).balance(problem, stiffness)
+        before, after = (np.linalg.norm(duals.violation(problem)) for duals in (self, moved))
+        return moved if after < before else self
+
+    def balance(self, problem: Instance, stiffness: Floats, precision: float = SOLVE_PRECISION) -> Duals:
+        """Move towards r = 0, flows in place: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x.
+
+        ``precision`` is that of a solve by iterations.
         """
         losses = problem.losses
         curvature = losses.elasticity(self.w, self.beta)
         elasticity = _Elasticity(problem, stiffness, self.u)
         direct = _direct_solver(problem, curvature, elasticity)
         solve = _iterative_solver(problem, curvature, elasticity, precision) if direct is None else direct
-        violation = self.violation(problem)
-        x = solve(-violation)
-        moved = Duals(
-            self.beta + curvature * losses.predict(x),
-            self.gamma + losses.ridge * x,
-            self.u + elasticity.flow(problem.difference(x)),
-            self.w,
-        )
-        return moved if np.linalg.norm(moved.violation(problem)) < np.linalg.norm(violation) else self
+        x = solve(-self.violation(problem))
+        elasticity.follow(self.u, x)
+        return replace(self, beta=self.beta + curvature * losses.predict(x), gamma=self.gamma + losses.ridge * x)
 
-    def shrunk(self, problem: Instance, count: int, component: Ints) -> Duals:
-        """Scale every component into the domain of the conjugates."""
+    def shares(self, problem: Instance, count: int, component: Ints) -> Floats:
+        """(nodes,) by how much every component is to be scaled to be in the domain of the conjugates."""
         losses, site = problem.losses, problem.site
         share = np.ones(count)
 
@@ -97,17 +107,22 @@ class Duals:
             return np.isfinite(losses.conjugate(losses.times(self.beta, t)))
 
         np.minimum.at(share, component, _largest_share(nodes, losses.node_count))
-        np.minimum.at(share, component[site.head], _edge_shares(problem, self.u))
-        at_node = share[component]
+        for block in site.edge_blocks:
+            np.minimum.at(share, component[site.head[block]], _edge_shares(problem, self.u, block))
+        return share[component]
+
+    def scaled(self, problem: Instance, share: Floats) -> Duals:
+        """These dual variables times ``share`` (nodes,), the same in all of a component."""
         return Duals(
-            losses.times(self.beta, at_node),
-            self.gamma * at_node[:, None],
-            self.u * at_node[site.head][:, None],
+            problem.losses.times(self.beta, share),
+            self.gamma * share[:, None],
+            self.u * share[problem.site.head][:, None],
             self.w,
         )
 
 
 Linear = Callable[[Floats], Floats]
+EdgePass = tuple[Ints, Ints, Floats, Floats, Floats]
 
 
 class _Elasticity:
@@ -129,13 +144,27 @@ class _Elasticity:
         along = self.border.along(v)
         return np.asarray(self.omega[:, None] * (along + ACROSS * (v - along)))
 
+    @cached_property
+    def _edge_pass(self) -> EdgePass | None:
+        """What a pass over the edges needs; None where Ω is of another kind."""
+        site, normal, grip = self.problem.site, self.border.normal, self.border.grip
+        if self.quadratic or self.border.free is not None or normal is None or grip is None:
+            return None
+        return site.head, site.tail, self.omega, normal, (1.0 - ACROSS) * grip
+
     def add_at_nodes(self, out: Floats, x: Floats) -> None:
         """Add DᵀΩD x to ``out``."""
-        site, normal = self.problem.site, self.border.normal
-        if self.quadratic or self.border.free is not None or normal is None:
-            out += site.divergence(self.flow(self.problem.difference(x)))
+        if self._edge_pass is None:
+            out += self.problem.site.divergence(self.flow(self.problem.difference(x)))
         else:
-            kernels.add_elastic_flows(out, x, site.head, site.tail, self.omega, normal, ACROSS)
+            kernels.add_elastic_flows(out, x, *self._edge_pass)
+
+    def follow(self, u: Floats, x: Floats) -> None:
+        """Add ΩD x to the flows u."""
+        if self._edge_pass is None:
+            u += self.flow(self.problem.difference(x))
+        else:
+            kernels.add_elastic_response(u, x, *self._edge_pass)
 
     def diagonal(self, width: int) -> Floats:
         """About the diagonal of DᵀΩD, (nodes, parameters)."""
@@ -150,13 +179,16 @@ def stiffness_at(problem: Instance, w: Floats) -> Floats:
     """
     if problem.coupling.is_quadratic:
         return problem.weights
-    change = problem.difference(w)
-    length = np.linalg.norm(change, axis=1)
     floor = 1e-3 * (np.sqrt((w**2).sum() / max(len(w), 1)) or 1.0)
     unit = np.full(w.shape[1], 1.0 / np.sqrt(w.shape[1]))
-    direction = np.where(length[:, None] > floor, change, floor * unit)
-    rise = problem.coupling.value(1.5 * direction) - problem.coupling.value(0.5 * direction)
-    return np.asarray(problem.weights * rise / np.maximum(length, floor) ** 2)
+    out, values = np.empty_like(problem.weights), np.ascontiguousarray(w)
+    for block in problem.site.edge_blocks:
+        change = problem.site.difference_on(block, values)
+        length = np.linalg.norm(change, axis=1)
+        direction = np.where(length[:, None] > floor, change, floor * unit)
+        rise = problem.coupling.value(1.5 * direction) - problem.coupling.value(0.5 * direction)
+        out[block] = problem.weights[block] * rise / np.maximum(length, floor) ** 2
+    return out
 
 
 def _direct_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity) -> Linear | None:
@@ -177,9 +209,8 @@ def _iterative_solver(problem: Instance, curvature: Floats, elasticity: _Elastic
     losses, penalised = problem.losses, problem.losses.ridge.any()
 
     def apply(x: Floats) -> Floats:
-        out = losses.combine(curvature * losses.predict(x))
-        if penalised:
-            out += losses.ridge * x
+        out = losses.ridge * x if penalised else np.zeros_like(x)
+        losses.add_curved(out, curvature, x)
         elasticity.add_at_nodes(out, x)
         return out
 
@@ -207,11 +238,13 @@ def conjugate_gradients(
     return x
 
 
-def _edge_shares(problem: Instance, u: Floats) -> Floats:
-    """For every edge the largest t ≤ 1 at which t u_e is in the domain of its conjugate."""
-    if not problem.coupling.is_norm:
-        return _largest_share(lambda t: np.isfinite(problem.flow_cost(t[:, None] * u)), len(u))
-    length, radius = problem.coupling.dual_norm(u), problem.weights
+def _edge_shares(problem: Instance, u: Floats, block: slice) -> Floats:
+    """For every edge of a block the largest t ≤ 1 at which t u_e is in the domain of its conjugate."""
+    coupling, flows, radius = problem.coupling, u[block], problem.weights[block]
+    if not coupling.is_norm:
+        costs = coupling.weighted_conjugate
+        return _largest_share(lambda t: np.isfinite(costs(t[:, None] * flows, radius)), len(flows))
+    length = coupling.dual_norm(flows)
     return np.divide(radius, length, out=np.ones_like(radius), where=length > radius)
 
 

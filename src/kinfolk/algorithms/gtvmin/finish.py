@@ -37,12 +37,12 @@ def finished(updates: Updates, state: State, effort: float) -> State | None:
     problem = _problem(updates)
     if problem is None:
         return None
-    best, (u, _) = state, updates.dual_prox(state.u, state.w_bar)
+    best, u = state, updates.ahead(state.u, state.w_bar)
     for method in METHODS:
         proposal = method(problem, best.w_bar, u, updates.sigma, effort)
         kept = best if proposal is None else _kept(updates, problem, best, *proposal)
         if kept is not best:
-            best, (u, _) = kept, updates.dual_prox(kept.u, kept.w_bar)
+            best, u = kept, updates.ahead(kept.u, kept.w_bar)
             if residual_at(updates, best) <= SHARP:
                 break
     return None if best is state else best

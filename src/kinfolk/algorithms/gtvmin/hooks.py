@@ -64,7 +64,7 @@ class OptionalHooks(ParametricAlgorithm["State"], Coordinated["State", Balance |
         """Give nodes that no data reach the pooled model, if that was asked for."""
         return uninformed.completed(site, self.loss, models, self.uninformed)
 
-    def certify(self, site: Site, state: State, inbox: Inbox) -> Certificate | None:
+    def certify(self, site: Site, state: State, inbox: Inbox, enough: float = 0.0) -> Certificate | None:
         """How far from the best answer this one can be; None where the losses are not convex and no bound is known.
 
         >>> from kinfolk import GTVMin, Network, fit, graphs
@@ -72,4 +72,4 @@ class OptionalHooks(ParametricAlgorithm["State"], Coordinated["State", Balance |
         >>> print(fit(network, GTVMin(lam=0.5)).certificate)
         The objective is 0.375. No other choice of parameters lowers it by more than ...
         """
-        return certificate_at(self.lines(site, inbox.to_all), state)
+        return certificate_at(self.lines(site, inbox.to_all), state, enough)

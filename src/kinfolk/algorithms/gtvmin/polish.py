@@ -33,6 +33,7 @@ from kinfolk.typing import Bools, Floats, Ints
 
 INSIDE = 1e-3  # the part of its radius by which a flow must lie inside its ball
 ROUNDING = 1e-12
+MOST_GROUPS = 20_000  # whose network is solved
 REPAIRS = 3  # times that edges fused in error are let go
 HOPELESS = 0.1  # of the edges fused in error: the rough answer is too rough
 NEWTON_STEPS = 25  # per repair
@@ -52,7 +53,10 @@ def propose(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: floa
     coupling = problem.coupling
     if not (problem.losses.loss.smooth and coupling.is_norm and coupling.has_derivative):
         return None
-    return polish(problem, w, u, sigma, effort)
+    fused = inside_ball(problem, u)
+    if joined(problem, fused).max(initial=0) >= MOST_GROUPS:
+        return None
+    return polish_fused(problem, w, u, sigma, effort, fused)
 
 
 def polish(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float) -> tuple[Floats, Floats]:
@@ -99,9 +103,12 @@ def _polish(
 
 def inside_ball(problem: Instance, u: Floats) -> Bools:
     """Whether u_e lies strictly inside its ball, whatever the norm: clipping to a smaller one leaves it."""
-    radius = problem.weights
-    clipped = problem.coupling.dual_prox(u, np.ones_like(radius), (1 - INSIDE) * radius)
-    return np.asarray((radius > 0) & (np.abs(clipped - u).max(axis=1) <= ROUNDING * radius))
+    out = problem.weights > 0
+    for block in problem.site.edge_blocks:
+        radius, flows = problem.weights[block], u[block]
+        clipped = problem.coupling.dual_prox(flows, np.ones_like(radius), (1 - INSIDE) * radius)
+        out[block] &= np.abs(clipped - flows).max(axis=1) <= ROUNDING * radius
+    return out
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from kinfolk.network.site import Site
 from kinfolk.typing import Floats, Ints
 
 SLACK = 0.2  # zeros in a front, as a part of its rows, that make it larger
+MOST_NUMBERS = 3e7  # on the diagonal of a system: the factor has many times as many
 SHIFTS = 5  # each a hundred times the one before
 BANDED_EXCESS = 100.0  # times as many operations as in the best order, on maps of thousands of nodes
 SYMMETRIC = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
@@ -99,7 +100,7 @@ class GraphSystem:
 
     def costs_at_most(self, operations: float) -> bool:
         """Whether a factorisation takes no more operations than these, about."""
-        if self._banded_cost > BANDED_EXCESS * operations:
+        if self.count * self.width**2 > MOST_NUMBERS or self._banded_cost > BANDED_EXCESS * operations:
             return False
         return float((self.elimination.sizes**2).sum()) * self.width**3 <= operations
 

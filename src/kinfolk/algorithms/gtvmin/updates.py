@@ -19,8 +19,6 @@ from kinfolk.objective.couplings import Coupling
 from kinfolk.objective.node_loss import LocalLosses, NodeLoss
 from kinfolk.typing import Floats, Ints
 
-ALL_EDGES = slice(None)
-
 
 @dataclass(frozen=True)
 class Inexact:
@@ -109,11 +107,18 @@ class Updates:
         """(nodes,) τ_i of (3); a node without edges takes 1 for the sum."""
         return self.eta / np.where(self.scales.nodes > 0, self.scales.nodes, 1.0)
 
-    def dual_prox(self, u: Floats, values: Floats, block: slice = ALL_EDGES) -> tuple[Floats, Floats]:
+    def dual_prox(self, u: Floats, values: Floats, block: slice) -> tuple[Floats, Floats]:
         """u_new of (1) on a block of edges, and the differences Dw there."""
         change, sigma = self.site.difference_on(block, values), self.scales.edges[block] / (2 * self.eta)
         ahead = kernels.add_scaled(u[block], sigma, change)
         return self.coupling.dual_prox(ahead, sigma, self.lam * self.site.weights[block]), change
+
+    def ahead(self, u: Floats, values: Floats) -> Floats:
+        """u_new of (1) on all edges; u stays as it is."""
+        out = np.empty_like(u)
+        for block in self.site.edge_blocks:
+            out[block], _ = self.dual_prox(u, values, block)
+        return out
 
     def dual(self, u: Floats, values: Floats) -> tuple[Floats, Floats]:
         """(1), relaxed: u <- u + ρ (u_new − u), in place; and what then flows out of every node, Dᵀu."""

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kinfolk.algorithms.parametric import ratio
 from kinfolk.network.site import Site
 from kinfolk.objective.couplings import Coupling
 from kinfolk.objective.node_loss import LocalLosses
+from kinfolk.typing import Floats
 
 if TYPE_CHECKING:
     from kinfolk.algorithms.gtvmin.algorithm import State
+
+LARGE = 10_000  # nodes
 
 
 def extrapolated(coupling: Coupling, lam: float, site: Site, past: Sequence[tuple[float, State]]) -> State:
@@ -32,6 +36,21 @@ def extrapolated(coupling: Coupling, lam: float, site: Site, past: Sequence[tupl
     if coupling.is_norm:  # its conjugate is finite only in a ball
         u = coupling.dual_prox(u, np.ones_like(site.weights), lam * site.weights)
     return state._replace(w=w.copy(), w_bar=w.copy(), u=u)
+
+
+def first(site: Site, losses: LocalLosses, balanced: bool) -> tuple[Floats, float]:
+    """Where parameters begin, and how far they have to go, as a part of the way from zero: about as gradients fell.
+
+    At zero, or, on a large site without neighbours elsewhere, at the one model that fits all its data: about two
+    thirds of the rounds remain.
+    """
+    linear = losses.with_duals if balanced else None
+    if linear is None or not linear.is_quadratic or site.node_count <= LARGE or len(site.outside):
+        return losses.start, 1.0
+    common = linear.pool(np.zeros(site.node_count, dtype=np.int64), 1).minimise()
+    w = np.repeat(common, site.node_count, axis=0)
+    here, at_zero = (float(np.linalg.norm(each)) for each in (linear.gradient(w), linear.gradient_at_zero))
+    return w, min(ratio(here, at_zero), 1.0) or 1.0
 
 
 def alone_at_minimum(site: Site, losses: LocalLosses, state: State, lam: float) -> State:

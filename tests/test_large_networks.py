@@ -1,0 +1,113 @@
+"""GTV minimisation on large networks: the proof with repaired dual variables, and the common start."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from kinfolk import AbsoluteNorm, EuclideanNorm, GTVMin, Logistic, Network, Squared, Tolerance, fit, graphs
+from kinfolk.algorithms.gtvmin import certificate, duals, warm_start
+from kinfolk.algorithms.gtvmin.duals import Duals
+from kinfolk.algorithms.gtvmin.instance import Instance
+from kinfolk.algorithms.gtvmin.repair import Trees
+from kinfolk.engine.protocol import Turn
+from kinfolk.network.data import Data
+from kinfolk.network.site import Site
+from kinfolk.objective.couplings import MaximumNorm
+from kinfolk.objective.losses import Huber, SquaredDistance
+
+
+def spatial(count: int, features: int = 3, classes: bool = False) -> Network:
+    """Points in the plane with one sample each."""
+    rng = np.random.default_rng(7)
+    graph = graphs.knn(rng.random((count, 2)), 5)
+    X = rng.normal(size=(count, features))
+    y = X[:, 0] + 0.3 * rng.normal(size=count)
+    return Network(graph, Data(X, (y > 0).astype(float) if classes else y, np.arange(count + 1)))
+
+
+class OnlyRounds(GTVMin):
+    """Without a finish, which networks that are larger still do not have."""
+
+    def finish(self, site, state, inbox, effort):
+        return None
+
+
+def instance(site: Site, algorithm: GTVMin) -> Instance:
+    losses = site.local_losses(algorithm.loss).with_duals
+    return Instance(site, losses, algorithm.coupling, algorithm.lam * site.weights)
+
+
+@pytest.mark.parametrize("loss", [Squared(), Squared(ridge=0.1), SquaredDistance(), Logistic()], ids=repr)
+def test_repaired_dual_variables_balance_exactly(loss):
+    network = spatial(150, classes=isinstance(loss, Logistic))
+    problem = instance(network.site, GTVMin(loss, lam=0.1))
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(150, 3))
+    u = 0.01 * rng.normal(size=(len(problem.weights), 3))
+    before = Duals(problem.losses.dual(w), problem.losses.ridge * w, u.copy(), w)
+    missed = np.linalg.norm(before.violation(problem), axis=1)
+    after = Trees.of(problem, u).repaired(before)
+    assert np.abs(after.violation(problem)).max() <= 1e-12 * missed.max()
+    assert np.linalg.norm(after.u - u, axis=1).max() <= missed.sum()  # what flows is what was missing
+    assert missed.max() > 0.1
+
+
+def test_a_tree_holds_enough_samples_and_not_many_more():
+    problem = instance(spatial(600).site, GTVMin(lam=0.1))
+    trees = Trees.of(problem, np.zeros((len(problem.weights), 3)))
+    sizes = np.bincount(trees.group)
+    assert sizes.min() >= 6
+    assert sizes.max() <= 24
+    assert trees.degree.sum() == 2 * (600 - len(sizes))  # as many edges as trees have
+
+
+@pytest.mark.parametrize(
+    ("loss", "coupling"),
+    [
+        (Squared(), EuclideanNorm()),
+        (Squared(), AbsoluteNorm()),
+        (Squared(), MaximumNorm()),
+        (Squared(ridge=0.1), EuclideanNorm()),
+        (Huber(delta=0.1), EuclideanNorm()),
+        (Logistic(), EuclideanNorm()),
+        (SquaredDistance(), EuclideanNorm()),
+    ],
+    ids=repr,
+)
+def test_the_proof_for_large_networks_is_sound_and_nearly_as_sharp_as_the_residual(loss, coupling):
+    network, algorithm = spatial(150, classes=isinstance(loss, Logistic)), GTVMin(loss, coupling, lam=0.05)
+    best = fit(network, algorithm, progress=False).certificate
+    assert best.relative <= 1e-6
+    for rounds in (60, 200) if loss.smooth and not isinstance(loss, Logistic) else (200,):
+        with mock.patch.object(certificate, "LARGE", 0), mock.patch.object(duals, "DIRECT_COST", 0.0):
+            rough = fit(network, algorithm, rounds=rounds, stop=None, progress=False).certificate
+        truth = rough.objective - best.objective
+        assert rough.bound >= truth - best.bound
+        assert rough.relative <= max(3 * truth / rough.scale, 10 * rough.residual, certificate.SHARP_ENOUGH)
+
+
+def test_a_proof_ends_where_it_is_enough():
+    network, algorithm = spatial(150), GTVMin(lam=0.05)
+    run = fit(network, algorithm, rounds=200, stop=None, progress=False)
+    inbox = run.snapshot.inbox(network.site.nodes)
+    with mock.patch.object(certificate, "LARGE", 0), mock.patch.object(duals, "DIRECT_COST", 0.0):
+        sharp = algorithm.certify(network.site, run.state, inbox)
+        enough = algorithm.certify(network.site, run.state, inbox, 0.1)
+    assert sharp.relative <= enough.relative <= 0.1
+
+
+def test_a_large_network_starts_from_a_common_model_and_is_proven():
+    network = spatial(12_000)
+    start = GTVMin(lam=0.1).init(network.site, Turn(0, np.arange(12_000), 0))[0].w
+    assert (start == start[0]).all()
+    np.testing.assert_allclose(start[0], np.linalg.lstsq(network.data.X, network.data.y)[0], rtol=1e-8)
+    runs = [fit(network, OnlyRounds(lam=0.1), stop=Tolerance(each, each), progress=False) for each in (1e-2, 1e-3)]
+    rough, sharp = (run.certificate for run in runs)
+    assert rough.relative <= 1e-2
+    assert sharp.relative <= 1e-3
+    assert rough.objective - rough.bound <= sharp.objective <= rough.objective  # the proofs agree
+    with mock.patch.object(warm_start, "LARGE", 20_000):
+        from_zero = fit(network, OnlyRounds(lam=0.1), stop=Tolerance(1e-3, 1e-3), progress=False)
+    assert runs[1].rounds < from_zero.rounds
+    assert from_zero.certificate.objective == pytest.approx(sharp.objective, rel=2e-3)
