@@ -50,7 +50,7 @@ class KeptChoice(Choice):
         members = {each.name: each for each in wanted_members(prepared, study.whole, tailored)[0]}
         validations = {"pooled": pooled}
         for name, entry in before.entries.items():
-            if entry.fitted is None or name in (Role.POOLED, Role.ALONE):
+            if entry.fitted is None or name == Role.POOLED or (name == Role.ALONE and entry.part == "baseline"):
                 continue
             if name not in members:
                 raise InputError(f"Expected rows that the member {name!r} can learn from, got others: fit again.")
