@@ -25,7 +25,7 @@ from kinfolk.tables.families import family_of
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.loading import load_results
 from kinfolk.tables.members import intercepts
-from kinfolk.tables.members.boosted import Boosted
+from kinfolk.tables.members.boosted import FOR_ALL, NOTHING, OWN, Boosted
 from kinfolk.tables.members.classes import ClassIntercepts
 from kinfolk.tables.members.intercepts import Covariance, NodeIntercepts, distances
 from kinfolk.tables.members.member import Needs, Sample
@@ -226,7 +226,10 @@ def test_an_independent_intercept_is_found_again():
 @pytest.mark.parametrize("kind", KINDS)
 def test_staged_predictions_are_those_of_separate_fits(kind):
     sample = sample_of(kind, nodes=8, sizes=60)
-    values = [(4.0, 2.0, 1.0), (4.0, 30.0, 1.0), (15.0, 5.0, 1.0), (15.0, 20.0, 1.0)]
+    w = np.random.default_rng(1).normal(size=(1, 8, 3))
+    sample = dataclasses.replace(sample, own=LinearScores(w, sample.target))
+    plans = [(4.0, 2.0), (4.0, 30.0), (15.0, 5.0), (15.0, 20.0)]
+    values = [(*plan, 1.0, base) for base in (NOTHING, FOR_ALL, OWN) for plan in plans]
     rows = sample.rows
     asked = Rows(rows.X[::3], rows.y[::3], (rows.owner[::3] + 1) % 8, None)  # node 1 was never seen
     staged = list(Boosted().predictions(sample, values, asked))
@@ -266,7 +269,9 @@ def test_boosting_has_a_probability_for_a_class_without_rows(present):
     target = Target(classes=("a", "b", "c"))
     rows = sample.rows._replace(y=np.array(present, dtype=float)[(sample.rows.X[:, 0] > 0).astype(int) % len(present)])
     base = LinearScores(np.zeros((3, 1, 3)), target)
-    fitted = one_fit(Boosted(), dataclasses.replace(sample, rows=rows, target=target, base=base), (4.0, 60.0, 1.0))
+    fitted = one_fit(
+        Boosted(), dataclasses.replace(sample, rows=rows, target=target, base=base), (4.0, 60.0, 1.0, FOR_ALL)
+    )
     chance = fitted.predict(rows)
     assert chance.shape == (len(rows.y), 3)
     np.testing.assert_allclose(chance.sum(axis=1), 1.0)
@@ -284,10 +289,25 @@ def test_trees_know_nodes_as_categories():
     network = Network(kinfolk.graphs.chain(9), Data.from_rows(X, y, owner, 9))
     base = LinearScores(np.zeros((1, 1, 2)), Target())
     sample = Sample(Rows(X, y, owner, None), network, None, None, False, Target(), 0, base)
-    fitted = one_fit(Boosted(), sample, (4.0, 200.0, 1.0))
+    fitted = one_fit(Boosted(), sample, (4.0, 200.0, 1.0, FOR_ALL))
     asked = Rows(np.zeros((9, 1)), np.zeros(9), np.arange(9), None)
     np.testing.assert_allclose(fitted.predict(asked)[1:], level[1:], atol=1e-3)
     assert np.isfinite(fitted.predict(asked)).all()
+
+
+def test_trees_stand_on_models_of_nodes():
+    """Nodes of six rows are too small for trees to tell apart: on random slopes they find what is left, a kink."""
+    rng = np.random.default_rng(0)
+    owner, X = np.repeat(np.arange(40), 6), rng.normal(size=(240, 1))
+    level = rng.normal(scale=5.0, size=40)
+    y = level[owner] + np.maximum(X[:, 0], 0.0)
+    table = pandas.DataFrame({"node": owner.astype(str), "x": X[:, 0], "y": y})
+    run = kinfolk.learn(table, node="node", target="y", progress=False)
+    assert run.entries["boosted"].value[-1] == OWN
+    error = run.leaderboard["error"]
+    assert error["boosted"] < 0.6 * error["slopes"]
+    assert error["final"] < 0.6 * error["slopes"]
+    assert error["trees"] > 5 * error["slopes"]
 
 
 # ---------------------------------------------------------------------- weights
@@ -358,6 +378,7 @@ def test_what_is_equal_gets_the_weights_expected_beforehand():
     trees = 0.5 * 50 / (50 + 60)
     others = dict.fromkeys(["pooled", "slopes", "tailored"], (1 - trees) / 3)
     assert found == pytest.approx({**others, "boosted": trees}, abs=1e-4)
+    assert prior_weights(["pooled", "trees", "boosted"], 60).tolist() == [0.75, 0.125, 0.125]
 
 
 def test_few_rows_are_little_evidence():
@@ -514,7 +535,9 @@ def test_errors_are_sensible(kind, runs):
     assert board["error"]["final"] < 0.8 * constant_loss(run, kind)
     assert board["error"]["final"] < 1.05 * board["error"][run.weights.index].min()
     members = board[board["part"] == "member"]
-    assert list(members.index) == ["pooled", "intercepts", "slopes", "tailored", "wide", "boosted"]
+    names = ["pooled", "alone", "intercepts", "slopes", "tailored", "wide", "trees", "boosted"]
+    several = len(run.target.classes) > 2  # then boosted trees stand on nothing, too
+    assert list(members.index) == [name for name in names if not several or name != "trees"]
     assert members["needs"].isin(get_args(Needs)).all()
     assert (members["error"].drop("pooled") < constant_loss(run, kind)).all()  # slopes of all cancel each other
 
@@ -636,6 +659,8 @@ TREE_DAMAGE = {
     "numbers of another type": ("feature", lambda array: array.astype(np.float64)),
     "leaves of two numbers": ("value", lambda array: np.stack([array, array], axis=1)),
     "outputs that are not there": ("outputs", lambda array: array + 1),
+    "a base of other features": ("base", lambda array: array[:, :, 1:].copy()),
+    "a base of other nodes": ("base", lambda array: np.repeat(array[:, :1], 3, axis=1)),
 }
 
 
@@ -700,7 +725,7 @@ def test_other_models_have_a_blend_and_a_page(kind, tmp_path):
     """Trees at the nodes: one for all, and tailored ones."""
     table = world(kind, nodes=6)
     run = learn(table, node="node", target="y", model="tree", folds=2, progress=False)
-    assert set(run.weights.index) == {"pooled", "tailored"}
+    assert set(run.weights.index) == {"pooled", "alone", "tailored"}
     again = load(run.save(tmp_path / "run"))
     assert (again.predict(table) == run.predict(table)).all()
     assert load_results(tmp_path / "run").judgement == run.judgement

@@ -35,7 +35,8 @@ TITLES = {
     "pooled": "one model for all",
     "intercepts": "one model, an intercept per node",
     "slopes": "random intercepts and slopes",
-    "boosted": "boosting on the rest of one model",
+    "trees": "boosting",
+    "boosted": "boosting on the rest of linear models",
     "control": "the blend, graphs and places at random",
     **RIVALS,
 }  # others are members of the user's own, and are called as the user does

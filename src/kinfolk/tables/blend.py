@@ -21,7 +21,7 @@ from kinfolk.typing import Bools, Floats, Ints
 DECAY = 0.6  # of the weight of rows, fold by fold back in time
 CERTAIN = 3.0  # κ = this / n
 TRUSTED = 60  # n at which trees have half of their share: they go astray first where little was predicted
-TREES = "boosted"
+TREES = ("trees", "boosted")
 NEGLIGIBLE = 1e-4  # a weight
 MOST_ENUMERATED = 10  # members whose sets are all tried
 
@@ -143,16 +143,16 @@ def error_products(stacked: Floats, y: Floats, importance: Floats, target: Targe
 
 
 def prior_weights(names: Sequence[str], count: int) -> Floats:
-    """Up to half for boosting, the more the more was predicted; the rest is shared by all others; even without it.
+    """Up to half for boosting, the more the more was predicted, and the rest for all others; even shares without it.
 
     >>> prior_weights(["pooled", "tailored", "boosted"], 60).tolist()
     [0.375, 0.375, 0.25]
     """
-    trees = np.array([name == TREES for name in names])
+    trees = np.array([name in TREES for name in names])
     if not trees.any() or trees.all():
         return np.full(len(names), 1 / len(names))
     share = 0.5 * count / (count + TRUSTED)
-    return np.where(trees, share, (1 - share) / (~trees).sum())
+    return np.asarray(np.where(trees, share / trees.sum(), (1 - share) / (~trees).sum()))
 
 
 def row_weights(folding: Folding) -> Floats:

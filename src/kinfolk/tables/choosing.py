@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,7 +27,7 @@ from kinfolk.tables.entry import Entry
 from kinfolk.tables.families import Candidate, degree
 from kinfolk.tables.intervals import Intervals
 from kinfolk.tables.journal import Journal
-from kinfolk.tables.members.boosted import Boosted
+from kinfolk.tables.members.boosted import Boosted, BoostedFromNothing
 from kinfolk.tables.members.classes import ClassIntercepts
 from kinfolk.tables.members.intercepts import NodeIntercepts
 from kinfolk.tables.members.member import Fitted, Member, Sample, Value
@@ -42,7 +42,7 @@ MOST_ROUNDS = 10_000
 FLOAT = 8  # bytes
 FEW_RESIDUALS = 10  # fewer give no intervals
 WORTH_THREADS = 1_000_000  # numbers; with fewer, threads wait for each other longer than they work
-PLACED = ("intercepts", "tailored", "wide", "boosted")  # what graphs and places make a difference to
+PLACED = ("intercepts", "tailored", "wide", "trees", "boosted")  # what graphs and places make a difference to
 
 
 @contextmanager
@@ -178,10 +178,20 @@ def choose(prepared: Prepared, journal: Journal, bar: Bar) -> Choice:
     tailored = tailored_candidate(study, first, by_itself)
     wanted, missing = wanted_members(prepared, study.whole, tailored)
     for member in wanted:
-        validations[member.name] = study.validate(member)
-        if isinstance(member, NodeIntercepts):  # the ridge term that suits its slopes suits random slopes
-            study = study.with_ridge(validations[member.name].value[-1])
+        known = by_itself if member.name == "alone" else None
+        validations[member.name] = known or study.validate(member)
+        study = passed_on(study, validations, member)
     return Choice(study, validations, by_itself, tailored, missing)
+
+
+def passed_on(study: Study, validations: Mapping[str, Validation], member: Member) -> Study:
+    """What later members take over from one: slopes that come with intercepts, and models that trees stand on."""
+    found = validations[member.name]
+    if isinstance(member, NodeIntercepts):  # the ridge term that suits its slopes suits random slopes
+        return study.with_ridge(found.value[-1])
+    if isinstance(member, RandomSlopes) and found.error < validations["pooled"].error:
+        return study.with_own(found)
+    return study
 
 
 def _with_useful_trend(prepared: Prepared, journal: Journal, bar: Bar) -> Prepared:
@@ -205,24 +215,20 @@ def tailored_candidate(study: Study, pooled: Validation, alone: Validation) -> C
 
 
 def wanted_members(prepared: Prepared, whole: Sample, tailored: Candidate) -> tuple[list[Member], dict[str, str]]:
-    """The members besides one model for all, and why others are left out."""
-    named = prepared.settings.members or prepared.family.members
-    known: dict[str, Member] = {
-        each.name: each
-        for each in (
-            ClassIntercepts() if len(prepared.target.classes) > 2 else NodeIntercepts(), RandomSlopes(),
-            Together(tailored), _more_neighbours(tailored, whole), Boosted(),
-        )
-    }  # fmt: skip
-    found, left_out = [], {}
-    for name in (name for name in dict.fromkeys((*named, "tailored")) if name != "pooled"):
-        member = prepared.own_members[name] if name in prepared.own_members else known[name]
-        why = member.missing(whole)
-        if why is None:
-            found.append(member)
-        else:
-            left_out[name] = why
-    return found, left_out
+    """The members besides one model for all, in the order in which they learn, and why others are left out."""
+    named = {*(prepared.settings.members or prepared.family.members), "tailored"}
+    several = len(prepared.target.classes) > 2
+    known: list[Member] = [
+        *([] if prepared.folding.kind == "nodes" else [Together(prepared.family.baselines()[1])]),
+        ClassIntercepts() if several else NodeIntercepts(), RandomSlopes(), Together(tailored),
+        _more_neighbours(tailored, whole), *([] if several else [BoostedFromNothing()]), Boosted(),
+    ]  # fmt: skip
+    wanted = [*(each for each in known if each.name in named), *prepared.own_members.values()]
+    missing = {each.name: each.missing(whole) for each in wanted}
+    return (
+        [each for each in wanted if missing[each.name] is None],
+        {name: why for name, why in missing.items() if why is not None},
+    )
 
 
 def _blended(prepared: Prepared, validations: dict[str, Validation], left_out: dict[str, str]) -> dict[str, Validation]:

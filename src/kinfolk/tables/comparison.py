@@ -33,7 +33,7 @@ def compared(choice: Choice) -> Comparison:
     study, weights = choice.study, choice.weights
     entries: dict[str, Entry] = {}
     test: dict[str, Floats] = {}
-    for name in (*choice.validations, "alone"):
+    for name in dict.fromkeys((*choice.validations, "alone")):
         entries[name] = choice.entry(name)
         test[name] = _filled(_predicted(entries[name], study.test), test.get("pooled"))
     final = [test[name] for name in weights]

@@ -168,8 +168,8 @@ class TailoredRegressor(RegressorMixin, Tailored):  # type: ignore[misc]
     lam : float or "auto"
         λ of the tailored models; ``"auto"`` chooses it.
     members : sequence
-        Members of the blend: ``"pooled"``, ``"intercepts"``, ``"slopes"``, ``"tailored"``, ``"wide"``, ``"boosted"``,
-        or estimators; all six by default.
+        Members of the blend: ``"pooled"``, ``"alone"``, ``"intercepts"``, ``"slopes"``, ``"tailored"``, ``"wide"``,
+        ``"trees"``, ``"boosted"``, or estimators; all eight by default.
     folds : int or "auto"
         Number of parts for cross-validation.
     unknown : {"neighbours", "pooled", "refuse"}

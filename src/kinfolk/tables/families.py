@@ -53,8 +53,8 @@ RELAX_LAMS = (0.05, 0.5, 5.0)
 ANY_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1))
 RELAX_ROUNDS = 3  # each fits every model anew, and starts from the answer for the λ before
 IFCA_ROUNDS, IFCA_STARTS = 300, 5
-LINEAR_MEMBERS = ("pooled", "intercepts", "slopes", "tailored", "wide", "boosted")
-OTHER_MEMBERS = ("pooled", "tailored")
+LINEAR_MEMBERS = ("pooled", "alone", "intercepts", "slopes", "tailored", "wide", "trees", "boosted")
+OTHER_MEMBERS = ("pooled", "alone", "tailored")
 Parameter = Literal["lam", "ridge", "model_count"]
 
 

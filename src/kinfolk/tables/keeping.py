@@ -17,11 +17,10 @@ from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
 from kinfolk.progress import Bar
 from kinfolk.report.facts import Role
-from kinfolk.tables.choosing import Choice, tailored_candidate, wanted_members
+from kinfolk.tables.choosing import Choice, passed_on, tailored_candidate, wanted_members
 from kinfolk.tables.entry import Entry
 from kinfolk.tables.intervals import Intervals
 from kinfolk.tables.journal import Journal
-from kinfolk.tables.members.intercepts import NodeIntercepts
 from kinfolk.tables.members.member import Member
 from kinfolk.tables.members.together import ROUGH, RunFit, Together, outputs
 from kinfolk.tables.prepared import Prepared
@@ -51,13 +50,12 @@ class KeptChoice(Choice):
         members = {each.name: each for each in wanted_members(prepared, study.whole, tailored)[0]}
         validations = {"pooled": pooled}
         for name, entry in before.entries.items():
-            if entry.fitted is None or name in (Role.POOLED, Role.ALONE):
+            if entry.fitted is None or name == Role.POOLED or (name == Role.ALONE and entry.part == "baseline"):
                 continue
             if name not in members:
                 raise InputError(f"Expected rows that the member {name!r} can learn from, got others: fit again.")
             validations[name] = _kept(members[name], entry)
-            if isinstance(members[name], NodeIntercepts):
-                study = study.with_ridge(validations[name].value[-1])
+            study = passed_on(study, validations, members[name])
         return cls(study, validations, alone, tailored, {}, before)
 
     @cached_property

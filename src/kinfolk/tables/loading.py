@@ -29,7 +29,6 @@ from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.intervals import STEPS, Intervals
 from kinfolk.tables.manifest import MANIFEST, Manifest
 from kinfolk.tables.members.saving import MODEL_FILES, Reader
-from kinfolk.tables.members.together import RunFit
 from kinfolk.tables.own_code import code_files, trusted_types
 from kinfolk.tables.path import path_of
 from kinfolk.tables.settings import Settings, read_toml
@@ -104,7 +103,7 @@ def _loaded(folder: Path, models: bool, trusted: Sequence[str]) -> TableRun:
     entries: dict[str, Entry] = {}
     for name, kept in tried.items():
         with _reading(folder, f"the model {name!r}"):
-            entries[name] = _read_entry(name, folder / "models" / _inside(name), kept, reader, entries, models)
+            entries[name] = _read_entry(name, folder / "models" / _inside(name), kept, reader, models)
     with _reading(folder, "metrics.json"):
         _check_weights(entries)
     with _reading(folder, "intervals.safetensors"):
@@ -134,9 +133,7 @@ def _opened(file: Path) -> BytesIO:
     return BytesIO(file.read_bytes())
 
 
-def _read_entry(
-    name: str, folder: Path, kept: Mapping[str, Any], reader: Reader, before: Mapping[str, Entry], models: bool
-) -> Entry:
+def _read_entry(name: str, folder: Path, kept: Mapping[str, Any], reader: Reader, models: bool) -> Entry:
     values, errors = np.array(kept["values"], dtype=np.float64), np.array(kept["errors"], dtype=np.float64)
     shares = np.array(kept["shares"], dtype=np.float64)
     if kept["part"] not in get_args(Part) or len(values) != len(errors) or not 0 <= kept["best"] < max(len(values), 1):
@@ -145,9 +142,7 @@ def _read_entry(
         raise ValueError("shares of other folds")
     fitted, stored = None, kept["stored"]
     if stored is not None:
-        base = before[Role.POOLED].fitted if name != Role.POOLED else None
-        pooled = base if isinstance(base, RunFit) else None
-        fitted = reader.read(stored, folder, pooled) if models else reader.without_models(stored, folder)
+        fitted = reader.read(stored, folder) if models else reader.without_models(stored, folder)
     weight = None if kept["weight"] is None else float(kept["weight"])
     return Entry(
         name, kept["part"], str(kept["method"]), tuple(map(str, kept["parameters"])), values, errors, shares,

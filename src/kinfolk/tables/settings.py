@@ -64,8 +64,9 @@ class Settings:
         Number of parts for cross-validation; ``"auto"``: 5, as a fifth of the rows is held out, but 3 windows of
         time, and 3 parts of many rows.
     members : tuple of str
-        Members of the blend: ``"pooled"``, ``"intercepts"``, ``"slopes"``, ``"tailored"``, ``"wide"``, ``"boosted"``,
-        or ``file.py:Name``; the first six by default, for models that are not linear ``"pooled"`` and ``"tailored"``.
+        Members of the blend: ``"pooled"``, ``"alone"``, ``"intercepts"``, ``"slopes"``, ``"tailored"``, ``"wide"``,
+        ``"trees"``, ``"boosted"``, or ``file.py:Name``; the first eight by default, for models that are not linear
+        ``"pooled"``, ``"alone"`` and ``"tailored"``.
     rivals : bool
         Whether to compare with more methods of others than the two that are always there.
     seed : int

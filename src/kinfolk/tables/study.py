@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from kinfolk.report.facts import on_globe
 from kinfolk.tables.graph_source import control_graph, wide_graph
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.members.member import Member, Sample, Value
+from kinfolk.tables.members.scores import LinearScores
 from kinfolk.tables.prepared import Prepared
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.validation import Validation, validate
@@ -50,18 +51,21 @@ class Study:
     def with_base(self, pooled: Validation) -> Study:
         """The same, with one model for all as the base of other members."""
 
-        def based(sample: Sample) -> Sample:
-            fitted = next(iter(pooled.member.fits(sample, [pooled.value])))
-            return dataclasses.replace(sample, base=fitted.scores, ridge=pooled.value[0])
+        ridge = pooled.value[0]
+        study = self._with(lambda sample: dataclasses.replace(sample, base=_scores(pooled, sample), ridge=ridge))
+        return dataclasses.replace(study, fallback=pooled.predicted)
 
-        return dataclasses.replace(
-            self, whole=based(self.whole), parts=[based(each) for each in self.parts], fallback=pooled.predicted
-        )
+    def with_own(self, slopes: Validation) -> Study:
+        """The same, with models of nodes that trees may stand on."""
+        return self._with(lambda sample: dataclasses.replace(sample, own=_scores(slopes, sample)))
 
     def with_ridge(self, ridge: float) -> Study:
         """The same, with another ridge term for members that come later."""
-        whole, *parts = (dataclasses.replace(each, ridge=ridge) for each in (self.whole, *self.parts))
-        return dataclasses.replace(self, whole=whole, parts=parts)
+        return self._with(lambda sample: dataclasses.replace(sample, ridge=ridge))
+
+    def _with(self, change: Callable[[Sample], Sample]) -> Study:
+        """The same with other samples."""
+        return dataclasses.replace(self, whole=change(self.whole), parts=[change(each) for each in self.parts])
 
     def shuffled(self) -> Study | None:
         """The control: graphs with the same degrees and places, drawn at random; None if there is no other graph."""
@@ -81,6 +85,12 @@ def _sample(prepared: Prepared, rows: Any = slice(None)) -> Sample:
     wide = wide_graph(prepared.places, globe, prepared.names)
     network, settings = prepared.network(rows), prepared.settings
     return Sample(seen, network, wide, prepared.places, globe, prepared.target, settings.seed, trend=prepared.trend)
+
+
+def _scores(validation: Validation, sample: Sample) -> LinearScores | None:
+    """The linear models that a member learns from a sample with its best value; None if they are not linear."""
+    scores: LinearScores | None = next(iter(validation.member.fits(sample, [validation.value]))).scores
+    return scores
 
 
 def _moved(rows: Rows, places: Floats, order: Ints) -> Rows:

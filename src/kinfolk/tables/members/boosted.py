@@ -1,9 +1,15 @@
-"""Boosting on what one model for all leaves: trees that know the features, the node and the place of a row."""
+"""Boosting on what linear models leave: trees that know the features, the node and the place of a row.
+
+Trees stand on one model for all, or on the models of nodes where these suit better: they learn little of nodes with a
+few rows themselves, since scikit-learn does not split by categories that have fewer than ten. A second member stands on
+nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, product
 from typing import Any
 
 import numpy as np
@@ -17,8 +23,10 @@ from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
 MANY_ROWS = 20_000
+MOST_ROWS = 200_000  # for trees that stand on nothing
 FEW, MANY = ((4, 15), 0.05), ((31,), 0.1)  # leaves, and the rate at which they are learnt
 ROUNDS = (2, 5, 10, 20, 30, 45, 60, 80, 100, 130, 160, 200, 250, 300)  # that are tried
+NOTHING, FOR_ALL, OWN = 0.0, 1.0, 2.0  # what trees stand on: zero, one model for all, or the models of nodes
 TINY = 1e-6
 
 
@@ -35,37 +43,72 @@ class BoostedFit:
 
 
 class Boosted(Member):
-    """Histogram boosting on the rest of one model for all; leaves and rounds are chosen."""
+    """Histogram boosting on the rest of linear models; these, leaves and rounds are chosen."""
 
     name = "boosted"
     needs: Needs = "rows of all"
-    parameters = ("leaves", "rounds", "trend")
+    parameters = ("leaves", "rounds", "trend", "base")
 
     def values(self, sample: Sample) -> Sequence[Value]:
-        """Leaves, rounds up to the most, and whether trees see what grows with time: they cannot go on with it."""
-        leaves, _ = MANY if len(sample.rows.y) > MANY_ROWS else FEW
+        """What trees stand on, whether they see what grows with time (they cannot go on with it), leaves and rounds."""
         trends = (0.0, 1.0) if sample.trend else (1.0,)
-        return [(float(each), float(rounds), trend) for trend in trends for each in leaves for rounds in ROUNDS]
+        plans = product(self.bases(sample), trends, self.leaves(sample), ROUNDS)
+        return [(float(each), float(rounds), trend, base) for base, trend, each, rounds in plans]
+
+    def leaves(self, sample: Sample) -> tuple[int, ...]:
+        """How many leaves trees may have."""
+        return (MANY if len(sample.rows.y) > MANY_ROWS else FEW)[0]
+
+    def bases(self, sample: Sample) -> tuple[float, ...]:
+        """What trees may stand on; with many rows, only what suits better. Trees of several classes stand alone."""
+        if sample.own is None or len(sample.target.classes) > 2:
+            return (FOR_ALL,)
+        return (OWN,) if len(sample.rows.y) > MANY_ROWS else (FOR_ALL, OWN)
 
     def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[BoostedFit]:
         """One fit for each value."""
-        assert sample.base is not None
-        for leaves, rounds, trend in values:
-            yield BoostedFit(_fitted(sample, int(leaves), int(rounds), trend > 0), sample.base)
+        for leaves, rounds, trend, base in values:
+            scores = _base(sample, base)
+            yield BoostedFit(_fitted(sample, scores, int(leaves), int(rounds), trend > 0), scores)
 
     def predictions(self, sample: Sample, values: Sequence[Value], asked: Rows) -> Iterator[Floats]:
-        """Predictions after some rounds, with one fit for each number of leaves."""
-        assert sample.base is not None
-        base = sample.base.predict(asked.X, asked.owner)
-        for leaves, trend in dict.fromkeys((each, trend) for each, _, trend in values):
-            rounds = sorted(int(many) for each, many, kept in values if (each, kept) == (leaves, trend))
-            trees = _fitted(sample, int(leaves), max(rounds), trend > 0)
-            yield from (joined(sample.target, base, sums) for sums in trees.staged(asked, rounds))
+        """Predictions after some rounds, with one fit for all of them."""
+        for (leaves, trend, base), some in groupby(values, key=lambda value: (value[0], *value[2:])):
+            rounds = [int(value[1]) for value in some]
+            scores = _base(sample, base)
+            trees = _fitted(sample, scores, int(leaves), max(rounds), trend > 0)
+            before = scores.predict(asked.X, asked.owner)
+            yield from (joined(sample.target, before, sums) for sums in trees.staged(asked, rounds))
 
 
-def _fitted(sample: Sample, leaves: int, rounds: int, trend: bool) -> Trees:
-    """Trees, fitted to what the base model leaves."""
-    assert sample.base is not None
+class BoostedFromNothing(Boosted):
+    """Histogram boosting of the target itself: such trees do not go on with what grows, and err otherwise."""
+
+    name = "trees"
+
+    def missing(self, sample: Sample) -> str | None:
+        """It would be one fit too many."""
+        return f"there are more than {MOST_ROWS:,} rows" if len(sample.rows.y) > MOST_ROWS else None
+
+    def leaves(self, sample: Sample) -> tuple[int, ...]:
+        """The most: there is more to find."""
+        return super().leaves(sample)[-1:]
+
+    def bases(self, sample: Sample) -> tuple[float, ...]:
+        """Nothing."""
+        return (NOTHING,)
+
+
+def _base(sample: Sample, which: float) -> LinearScores:
+    """What trees stand on."""
+    nothing = LinearScores(np.zeros((1, 1, sample.rows.X.shape[1] + 1)), sample.target)
+    found = {NOTHING: nothing, FOR_ALL: sample.base, OWN: sample.own}[which]
+    assert found is not None
+    return found
+
+
+def _fitted(sample: Sample, scores: LinearScores, leaves: int, rounds: int, trend: bool) -> Trees:
+    """Trees, fitted to what the base leaves."""
     target, rows = sample.target, sample.rows
     codes, categories = node_codes(rows.owner, sample.node_count)
     place = [] if rows.place is None else [rows.place]
@@ -75,7 +118,7 @@ def _fitted(sample: Sample, leaves: int, rounds: int, trend: bool) -> Trees:
         "max_leaf_nodes": leaves, "learning_rate": MANY[1] if leaves in MANY[0] else FEW[1], "max_iter": rounds,
         "early_stopping": False, "categorical_features": [0] if categories else None, "random_state": sample.seed,
     }  # fmt: skip
-    base = sample.base.predict(rows.X, rows.owner)
+    base = scores.predict(rows.X, rows.owner)
     if len(target.classes) > 2:
         return Trees.of(HistGradientBoostingClassifier(**options).fit(*_with_every_class(Z, rows.y, target)), codes)
     expected = base[:, 1] if target.classes else base

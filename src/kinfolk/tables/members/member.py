@@ -31,6 +31,7 @@ class Sample:
     seed: int
     base: LinearScores | None = None  # one model for all, fitted to these rows
     ridge: float = 0.0  # the ridge term that suits it
+    own: LinearScores | None = None  # models of nodes, fitted to these rows, where they suit better than one for all
     trend: tuple[int, ...] = ()  # features that grow with time, where later times are predicted
 
     @property

@@ -22,6 +22,7 @@ from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
 ARRAYS, ESTIMATOR = "arrays.safetensors", "estimator.skops"
+BASE = "base"  # the array of coefficients that trees stand on
 MODEL_FILES = (ARRAYS, ESTIMATOR, saved_models.ARRAYS, saved_models.ESTIMATORS)
 OWN: Link = "own"
 SOFTMAX: Link = "softmax"
@@ -43,7 +44,7 @@ def fitted_files(fitted: Any, name: str) -> Iterator[tuple[str, bytes]]:
     elif isinstance(fitted, LinearFit):
         yield ARRAYS, array_bytes({"w": fitted.scores.w}, {"link": fitted.scores.link})
     else:
-        yield ARRAYS, array_bytes(fitted.trees.to_arrays())
+        yield ARRAYS, array_bytes({**fitted.trees.to_arrays(), BASE: fitted.base.w})
 
 
 class Reader:
@@ -54,13 +55,14 @@ class Reader:
     ) -> None:
         self.target, self.node_count, self.feature_count, self.trusted = target, node_count, feature_count, trusted
         self.inputs = feature_count + (0 if places is None else 2) + 1
-        self._readers: Mapping[str, Callable[[Path, Any], Any]] = {
+        self.outputs = len(target.classes) if len(target.classes) > 2 else 1
+        self._readers: Mapping[str, Callable[[Path], Any]] = {
             "linear": self._linear, "runs": self._runs, "boosted": self._boosted, "own": self._own,
         }  # fmt: skip
 
-    def read(self, kind: str, folder: Path, base: RunFit | None) -> Any:
-        """A fitted member; ``base`` is one model for all, which trees stand on."""
-        return self._readers[kind](folder, base)
+    def read(self, kind: str, folder: Path) -> Any:
+        """A fitted member."""
+        return self._readers[kind](folder)
 
     def without_models(self, kind: str, folder: Path) -> RunFit | None:
         """The account of runs, to look at; nothing that predicts."""
@@ -68,15 +70,17 @@ class Reader:
             return None
         return RunFit((load_run(folder / "0", 0, 0, models=False),), self.target, folder.name == "pooled")
 
-    def _linear(self, folder: Path, base: RunFit | None) -> LinearFit:
+    def _linear(self, folder: Path) -> LinearFit:
         words, arrays = read_arrays(folder / ARRAYS)
-        w, link = arrays["w"], words["link"]
-        outputs = len(self.target.classes) if len(self.target.classes) > 2 else 1
-        if w.dtype != np.float64 or w.shape != (outputs, self.node_count, self.feature_count + 1):
-            raise ValueError(f"coefficients of shape {w.shape}")
-        return LinearFit(LinearScores(w, self.target, _link(link)))
+        return LinearFit(self._scores(arrays["w"], (self.node_count,), _link(words["link"])))
 
-    def _runs(self, folder: Path, base: RunFit | None) -> RunFit:
+    def _scores(self, w: Floats, counts: tuple[int, ...], link: Link = OWN) -> LinearScores:
+        """Coefficients of as many nodes as ``counts`` allows."""
+        if w.dtype != np.float64 or w.shape not in [(self.outputs, nodes, self.feature_count + 1) for nodes in counts]:
+            raise ValueError(f"coefficients of shape {w.shape}")
+        return LinearScores(w, self.target, link)
+
+    def _runs(self, folder: Path) -> RunFit:
         pooled = folder.name == "pooled"
         count = len([each for each in folder.iterdir() if each.is_dir()])
         size = 1 if pooled else self.node_count
@@ -85,15 +89,14 @@ class Reader:
             raise ValueError(f"{len(runs)} runs")
         return RunFit(tuple(runs), self.target, pooled)
 
-    def _boosted(self, folder: Path, base: RunFit | None) -> BoostedFit:
-        if base is None or base.scores is None:
-            raise ValueError("trees without the model that they stand on")
-        arrays = read_arrays(folder / ARRAYS)[1]
-        if len(arrays["baseline"]) != (len(self.target.classes) if len(self.target.classes) > 2 else 1):
+    def _boosted(self, folder: Path) -> BoostedFit:
+        arrays = dict(read_arrays(folder / ARRAYS)[1])
+        base = self._scores(arrays.pop(BASE), (1, self.node_count))
+        if len(arrays["baseline"]) != self.outputs:
             raise ValueError("trees of another target")
-        return BoostedFit(Trees.from_arrays(arrays, self.node_count, self.inputs), base.scores)
+        return BoostedFit(Trees.from_arrays(arrays, self.node_count, self.inputs), base)
 
-    def _own(self, folder: Path, base: RunFit | None) -> OwnFit:
+    def _own(self, folder: Path) -> OwnFit:
         found = load_estimators((folder / ESTIMATOR).read_bytes(), f"the model in {folder.name!r}", self.trusted)
         width = getattr(found, "n_features_in_", self.inputs)
         if width != self.inputs:
