@@ -134,7 +134,7 @@ def test_later_times_and_given_edges(tmp_path):
     table = pandas.DataFrame({"node": np.repeat(names, 24), "day": np.tile(days, 4), "heat": rng.normal(size=96)})
     table["use"] = np.repeat([1.0, 1.2, 2.0, 2.2], 24) * table["heat"] + np.tile(np.arange(24) / 10, 4)
     table["use"] += 0.1 * rng.normal(size=96)
-    settings = {"node": "node", "target": "use", "time": "day", "members": "pooled,slopes,tailored", "lam": 2.0}
+    settings = {"node": "node", "target": "use", "time": "day", "members": "pooled,slopes,tailored"}
     edges = [("a", "b"), ("b", "c"), ("c", "d")]
     run, *_ = together(cut(table, 2, "node"), tmp_path, edges=edges, **settings)
     pooled = learn(table, edges=edges, progress=False, **settings)
