@@ -61,7 +61,9 @@ def new_federation(
     print_exact("Then, for every site:")
     for name in agreement.sites:
         print_exact("  " + shlex.join(["kinfolk", "federation", "invite", str(folder), name]))
-    print_exact("and when all have their invitations: " + shlex.join(["kinfolk", "federation", "run", str(folder)]))
+    print_exact(
+        "and when all have their invitations: " + shlex.join(["kinfolk", "federation", agreement.job, str(folder)])
+    )
 
 
 def invite_site(folder: Path, name: str, out: Path | None, days: float) -> None:

@@ -197,7 +197,7 @@ class FitParticipant(Participant):
     @property
     def size(self) -> str:
         """How many rows there are, in words."""
-        return f"{len(self.table):,} rows, of which {self.invitation.agreement.test:.0%} are held out"
+        return f"{len(self.table):,} rows, of which about {100 * self.invitation.agreement.test:.0f} % are held out"
 
     def leaving(self) -> dict[str, list[str]]:
         """What will leave this site, in answer to which question."""

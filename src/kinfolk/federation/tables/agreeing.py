@@ -27,7 +27,8 @@ from kinfolk.tables.settings import Settings
 
 MODELS, METHODS = ("ridge", "linear"), ("auto", "gtvmin-smooth")
 TASKS = ("auto", "regression", "classification")
-NEED_ROWS = ("intercepts", "boosted")  # members that need the rows of all
+NEED_ROWS = ("intercepts", "boosted", "trees")  # members that need the rows of all
+COMPARED = ("alone",)  # members of one table that are compared here, and have no weight
 USABLE = ("number", "category", "date")
 KINDS = (*USABLE, "empty column", "unreadable dates", "names of rows")
 

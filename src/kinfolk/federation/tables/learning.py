@@ -10,7 +10,7 @@ import numpy as np
 from kinfolk.federation.carrier import Post
 from kinfolk.federation.coordinator import Federation
 from kinfolk.federation.joining import Schema
-from kinfolk.federation.tables.agreeing import NEED_ROWS
+from kinfolk.federation.tables.agreeing import COMPARED, NEED_ROWS
 from kinfolk.federation.tables.asking import Sites
 from kinfolk.federation.tables.federated_run import FederatedRun, GatheredErrors
 from kinfolk.federation.tables.fitting import (
@@ -81,7 +81,7 @@ class _Job:
     def __init__(self, sites: Sites, ready: Ready, federation: Federation) -> None:
         self.sites, self.ready, self.federation = sites, ready, federation
         named = ready.settings.members or LINEAR_MEMBERS
-        self.named = [name for name in dict.fromkeys((*named, "tailored")) if name not in NEED_ROWS]
+        self.named = [name for name in dict.fromkeys((*named, "tailored")) if name not in (*NEED_ROWS, *COMPARED)]
         self.left_out: dict[str, str] = {}
 
     def run(self) -> FederatedRun:
