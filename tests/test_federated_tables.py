@@ -198,7 +198,7 @@ def test_what_leaves_is_declared_and_no_row_is_in_it(tmp_path):
     assert told == []
     run, *_ = together(cut(table, 2), tmp_path / "all", node="shop", target="sales", folds=2, lam=1.0)
     told = {note.values["member"] for note in run.facts if note.kind == "member left out"}
-    assert told == {"intercepts", "boosted"}
+    assert told == {"intercepts", "boosted", "trees"}
     assert "'boosted' takes no part: it needs the rows of all." in run.notes
 
 
