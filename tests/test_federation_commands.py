@@ -24,14 +24,16 @@ from kinfolk.federation.agreement import AGREEMENT, Agreement
 from kinfolk.federation.coordinator import Federation
 from kinfolk.federation.files import locked
 from kinfolk.federation.flower import tether
+from kinfolk.federation.flower.coordinator import results_of
 from kinfolk.federation.invitation import Invitation, admitted_keys, read_invited
 from kinfolk.federation.joining import Units
 from kinfolk.federation.operating import invitation_for, make_federation, read_status, read_traffic
-from kinfolk.federation.service import Agreed, SiteService
 from kinfolk.federation.site_models import load_models, save_models
 from kinfolk.federation.site_table import agreed_columns, site_rows
+from kinfolk.federation.tables.learning import learn_together
 from kinfolk.federation.taking_part import Participant
 from kinfolk.network.data import Data
+from kinfolk.report.federation import write_fitted
 
 pytest.importorskip("flwr", reason='Flower is not installed: pip install "kinfolk[flower]"')
 SITES = ("north", "south")
@@ -268,13 +270,6 @@ def test_what_is_known_of_a_federation_that_does_not_run(federation):
     assert "found none" in sentence(run_command("site", "predict", federation, federation / AGREEMENT))
 
 
-def service_of(participant):
-    """The service of a site, without a coordinator."""
-    agreement = participant.invitation.agreement
-    agreed = Agreed(agreement.schema, list(participant.algorithms.values()), agreement.sites, agreement.public_points())
-    return SiteService(participant.invitation.site, participant.rows, participant.folder, agreed=agreed)
-
-
 @pytest.fixture
 def services(federation, tmp_path):
     """Both sites, after their owners have agreed."""
@@ -284,7 +279,7 @@ def services(federation, tmp_path):
         patients(40, seed).to_csv(tmp_path / f"{site}.csv", index=False)
         participant = Participant.of(invitation, tmp_path / f"{site}.csv", tmp_path / site)
         participant.consent()
-        found[site] = service_of(participant)
+        found[site] = participant.service()
     yield found
     for each in found.values():
         each.close()
@@ -340,13 +335,13 @@ def test_a_site_starts_again_after_a_new_agreement_and_with_a_new_key(federation
     participant = Participant.of(invitation, tmp_path / "north.csv", tmp_path / "north")
     assert not participant.has_consent
     participant.consent()
-    services["north"] = service_of(participant)
+    services["north"] = participant.service()
     assert services["north"].run is None
     services["north"].close()
     with pytest.raises(InputError, match="cannot be reached"):
         participant.run("direct", 0.5, print)
     assert (tmp_path / "north" / "sign-in").read_text() == invitation.key
-    services["north"] = service_of(participant)
+    services["north"] = participant.service()
 
 
 def test_other_rows_need_another_consent(federation, tmp_path):
@@ -417,6 +412,72 @@ def test_who_leaves_forgets_the_key(federation, tmp_path):
         ).has_consent
         is False
     )
+
+
+# ---------------------------------------------------------------------- tables
+
+
+@pytest.fixture
+def clinics(tmp_path):
+    """Two sites that learn together from tables, each with three nodes; their owners have agreed."""
+    rng = np.random.default_rng(0)
+    tables = {}
+    for site in SITES:
+        dose, clinic = rng.normal(size=60), np.repeat([f"{site} {k}" for k in range(3)], 20)
+        effect = (1 + (clinic == f"{site} 1")) * dose + rng.normal(size=60)
+        tables[site] = pandas.DataFrame(
+            {"clinic": clinic, "dose": dose, "secret": rng.normal(size=60), "effect": effect}
+        )
+    agreement = Agreement(
+        "clinics", "127.0.0.1:9092", SITES, "effect", {"dose": "number"}, "clinic", job="fit",
+        settings={"members": "pooled,slopes,tailored", "folds": 2, "lam": 1.0, "graph": "complete"},
+    )  # fmt: skip
+    make_federation(tmp_path / "clinics", agreement)
+    found = {}
+    for site, table in tables.items():
+        invitation = invitation_for(tmp_path / "clinics", site, tmp_path / f"{site}.invite", days=1)
+        table.to_csv(tmp_path / f"{site}.csv", index=False)
+        found[site] = Participant.of(invitation, tmp_path / f"{site}.csv", tmp_path / site)
+        found[site].consent()
+    return found
+
+
+def test_sites_learn_together_from_tables_and_keep_their_blend(clinics, tmp_path):
+    services = {site: participant.service() for site, participant in clinics.items()}
+    agreement = clinics["north"].invitation.agreement
+    run = learn_together(Direct(services), list(SITES), agreement.table_settings)
+    assert set(results_of(run)) >= {"leaderboard", "judgement", "nodes", "notes"}
+    kept = clinics["north"].keep(services["north"])
+    rows = pandas.read_csv(tmp_path / "north.csv").head(7)
+    result = run_command("site", "predict", tmp_path / "north", tmp_path / "north.csv", "--out", tmp_path / "out.csv")
+    assert result.exit_code == 0, result.output
+    found = pandas.read_csv(tmp_path / "out.csv").head(7)
+    np.testing.assert_allclose(found["predicted effect"], services["north"].predict(rows), atol=1e-12)
+    with pytest.raises(InputError, match="has agreed to learn, got other settings"):
+        learn_together(Direct(services), list(SITES), replace(agreement.table_settings, lam=2.0))
+    left = pandas.read_csv(tmp_path / "north" / "left.csv")
+    assert "sums of every column of numbers" in set(left["what"])
+    assert "secret" not in services["north"].table.given  # a column that nobody has agreed on
+    (kept / "blend.safetensors").write_bytes(b"damaged")
+    assert "Expected" in sentence(run_command("site", "predict", tmp_path / "north", tmp_path / "north.csv"))
+    for service in services.values():
+        service.close()
+
+
+def test_the_page_of_learning_together(tmp_path):
+    node = {"node": "<b>a</b>", "train_rows": 9, "test_rows": 3, "gain": 4.2, "gain_error": 1.0}
+    found = {
+        "leaderboard": [{"name": "final", "error": 0.5, "weight": None}], "judgement": "It helps.", "verdict": "helps",
+        "nodes": [node, {**node, "gain": None, "gain_error": None}], "notes": ["A note."], "kind": "number",
+        "exchanges": 12, "questions": 3, "lanes": 4,
+    }  # fmt: skip
+    page = write_fitted("hearts", found, {}, tmp_path / "page.html").read_text()
+    assert "&lt;b&gt;a&lt;/b&gt;" in page
+    assert "+4 %" in page
+
+
+def test_a_job_has_its_own_command(federation):
+    assert "Expected kinfolk federation run" in sentence(run_command("federation", "fit", federation))
 
 
 # ---------------------------------------------------------------------- watching

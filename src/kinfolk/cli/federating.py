@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import typer
 from rich.console import Console, Group
@@ -275,7 +275,7 @@ def join_federation(
         if not yes and not typer.confirm("Take part?"):
             raise typer.Exit(1)
         participant.consent()
-    kept = participant.run(way, patience, print_exact)  # type: ignore[arg-type]
+    kept = participant.run(cast(Way, way), patience, print_exact)
     if kept is None:
         print_exact("It has ended before there were models.")
     else:
