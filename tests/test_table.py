@@ -215,9 +215,9 @@ def test_where_nodes_have_nothing_in_common_the_blend_is_as_good_as_alone():
     edges = pandas.DataFrame({"a": np.arange(29), "b": np.arange(1, 30)})
     found = learn(table, node="n", target="y", edges=edges, lam=1e4, progress=False)
     assert found.judgement.verdict == "no clear difference"
-    assert found.leaderboard["error"]["final"] == pytest.approx(found.leaderboard["error"]["alone"], rel=1e-3)
+    assert found.leaderboard["error"]["final"] <= 1.001 * found.leaderboard["error"]["alone"]
     assert found.weights["tailored"] == 0
-    assert found.weights["slopes"] > 0.99
+    assert found.weights[["slopes", "alone", "boosted"]].sum() > 0.99  # trees stand on slopes here
 
 
 def test_baselines_are_those_of_scikit_learn(run):
