@@ -99,6 +99,7 @@ def run_federation(folder: Path, keep_sites: bool, job: str = "run") -> None:
 
 def print_fitted(folder: Path, console: Console) -> None:
     """Print the comparison and the judgement of sites that have learnt together, and write the page."""
+    from kinfolk.federation.agreement import Agreement
     from kinfolk.federation.operating import read_fitted, read_members
 
     found = read_fitted(folder)
@@ -115,14 +116,8 @@ def print_fitted(folder: Path, console: Console) -> None:
     for note in found["notes"]:
         console.print(shown(note))
     console.print(f"{found['exchanges']} exchanges with every site, {found['lanes']} fits.", highlight=False)
-    page = write_fitted(_sites_name(folder), found, read_members(folder), folder / PAGE)
+    page = write_fitted(Agreement.read(folder).name, found, read_members(folder), folder / PAGE)
     console.print("The page:", shown(page, style="bold"))
-
-
-def _sites_name(folder: Path) -> str:
-    from kinfolk.federation.agreement import Agreement
-
-    return Agreement.read(folder).name
 
 
 def print_outcome(folder: Path, console: Console) -> None:
@@ -141,12 +136,8 @@ def federation_facts(folder: Path) -> FederationFacts:
     from kinfolk.federation.operating import history_of, read_members, read_outcome, read_status
     from kinfolk.federation.reading import who_reads
 
-    agreement, plan, status, outcome = (
-        Agreement.read(folder),
-        Plan.read(folder),
-        read_status(folder),
-        read_outcome(folder),
-    )
+    agreement, plan = Agreement.read(folder), Plan.read(folder)
+    status, outcome = read_status(folder), read_outcome(folder)
     algorithms = agreement.algorithms()
     main = algorithms["tailored"]
     histories = {name: history_of(status.rows, name) for name in algorithms}

@@ -253,7 +253,9 @@ class Agreement:
             edges = _read_edges(path)
             ends = named_ends(edges)
             return graph_of_edges(edges[(ends != "").all(axis=1)], sorted(set(ends.ravel()) - {""}))
-        if self.node is not None and self.job == "run":
+        if self.node is not None and self.job == "fit":
+            return graphs.edgeless(len(self.sites), list(self.sites))  # the settings decide
+        if self.node is not None:
             raise InputError(
                 f"Expected the edges between nodes in {str(path)!r}, found none: without a graph nobody knows who may "
                 "be kin."
