@@ -76,20 +76,24 @@ def test_shell_commands_exist(page):
 def test_commands_in_the_text_exist(page):
     for line in SPOKEN.findall(page.read_text()):
         words = shlex.split(line)[1:]
-        known = command(words[0])
+        known, _ = command(words)
         options = {option for parameter in known.params for option in [*parameter.opts, *parameter.secondary_opts]}
         assert {word for word in words if word.startswith("--")} <= options | {"--help"}, line
 
 
-def command(name):
-    commands = get_command(app).commands
-    assert name in commands, f"no command kinfolk {name}"
-    return commands[name]
+def command(words):
+    """The command that words name, of a group if need be, and the words after it."""
+    known, rest = get_command(app), list(words)
+    while hasattr(known, "commands") and rest:
+        assert rest[0] in known.commands, f"no command kinfolk {' '.join(words)}"
+        known = known.commands[rest.pop(0)]
+    return known, rest
 
 
 def check_kinfolk(words):
     """Parse as the program would, without doing anything."""
-    command(words[0]).make_context(words[0], words[1:])
+    known, rest = command(words)
+    known.make_context(known.name, rest)
 
 
 def check_make(words):
