@@ -24,6 +24,7 @@ from kinfolk import (
     fit,
     graphs,
     progress,
+    resume,
 )
 from kinfolk.network.site import sites_of
 from kinfolk.testing import difficult_network
@@ -176,6 +177,51 @@ def test_steps_that_are_too_large_are_called_diverged_with_what_to_do(rounds):
         run = fit(network, FedGD(step_size=100.0), rounds=rounds)
     assert run.stopped.startswith("diverged: the objective ")
     assert run.stopped.endswith("take a smaller step_size, or bring features and target to the scale of 1")
+
+
+@pytest.mark.parametrize("rounds", [60, 2_000])
+@pytest.mark.parametrize("engine", [InProcess(), InProcess(3, lost=0.1)], ids=repr)
+def test_a_diverged_run_hands_out_its_best_iterate(rounds, engine):
+    network, algorithm, seen = difficult_network(), FedGD(step_size=0.1), {}
+
+    def keep(row, snapshot):
+        seen[row["round"]] = row["objective"], snapshot().state.w.copy()
+
+    with np.errstate(all="ignore"):
+        run = fit(network, algorithm, rounds=rounds, engine=engine, participation=0.9, callbacks=[keep])
+    best = min((round_ for round_ in seen if np.isfinite(seen[round_][0])), key=lambda round_: seen[round_][0])
+    assert 0 < best < max(seen)
+    assert f"so the models are those of round {best}, where it was {seen[best][0]:.3g}: " in run.stopped
+    assert run.rounds == run.history.index[-1] == best
+    assert run.last_row["objective"] == seen[best][0]
+    np.testing.assert_array_equal(run.state.w, seen[best][1])
+    np.testing.assert_array_equal(run.models.w, seen[best][1])
+    assert (run.history["bytes"].diff().dropna() >= 0).all()
+    cut = fit(network, algorithm, rounds=best, engine=engine, participation=0.9, stop=None)
+    assert run.last_row["bytes"] == cut.last_row["bytes"]
+
+
+def test_a_run_that_goes_on_and_diverges_is_back_where_it_went_on():
+    network = difficult_network()
+    good = fit(network, FedGD(step_size=0.01), rounds=100, stop=None)
+    before = good.history.copy()
+    with np.errstate(all="ignore"):
+        run = fit(network, FedGD(step_size=100.0), rounds=60, start=good)
+    begun = fit(network, FedGD(step_size=100.0), rounds=0, start=good)
+    assert run.stopped.startswith("diverged: the objective ")
+    assert run.rounds == 100
+    np.testing.assert_array_equal(run.models.w, begun.models.w)
+    pandas.testing.assert_frame_equal(good.history, before)
+
+
+def test_a_diverged_run_that_was_interrupted_hands_out_the_best_since_its_checkpoint(tmp_path):
+    network = difficult_network()
+    with np.errstate(all="ignore"):
+        run = fit(network, FedGD(step_size=0.1), rounds=60, checkpoint=tmp_path / "kept", checkpoint_every=7)
+        again = resume(tmp_path / "kept", network)
+    assert run.stopped.startswith("diverged: the objective ")
+    assert again.stopped == run.stopped
+    np.testing.assert_array_equal(again.models.w, run.models.w)
 
 
 def test_few_rounds_from_a_good_start_are_not_called_diverged():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -151,8 +152,8 @@ def fit(
         _check_sees_all(session.carrier)
         checkpoints = Checkpoints.new(checkpoint, checkpoint_every, checkpoint_failure)
     try:
-        position = _begin(session, start, settings)
-        return Loop(session, settings, position, tuple(callbacks), checkpoints, progress).run()
+        begin = partial(_begin, session, start, settings)
+        return Loop(session, settings, begin, tuple(callbacks), checkpoints, progress).run()
     finally:
         if checkpoints is not None:
             checkpoints.close()
@@ -177,8 +178,12 @@ def go_on(
         raise InputError(f"Expected an engine that loses {saved.lost:.0%} of the messages, got {carrier.lost:.0%}.")
     session.begin(Turn(0, np.arange(network.graph.node_count), settings.seed))  # to know what a state looks like
     check_alike(session.snapshot(), saved.snapshot)
-    session.restore(saved.snapshot)
-    return Loop(session, settings, saved.position, tuple(callbacks), checkpoints, progress).run(saved.stopped)
+
+    def begin() -> Position:
+        session.restore(saved.snapshot)
+        return replace(saved.position, rows=list(saved.position.rows))
+
+    return Loop(session, settings, begin, tuple(callbacks), checkpoints, progress).run(saved.stopped)
 
 
 def _begin(session: Session, start: Run | None, settings: Settings) -> Position:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,6 @@ from kinfolk.engine.protocol import Algorithm, Engine, Snapshot, Turn
 from kinfolk.engine.run import Position, Row, Run
 from kinfolk.engine.session import Session, SiteAwayError
 from kinfolk.engine.specs import Spec, spec_of
-from kinfolk.network.network import Network
 from kinfolk.network.problem import Problem
 from kinfolk.progress import Bar, progress_bar
 from kinfolk.typing import Ints
@@ -51,20 +50,22 @@ class Settings:
 
 
 class Loop:
-    """The rounds of one run."""
+    """The rounds of one run, from where ``begin`` brings the session: the same place whenever it is called."""
 
     def __init__(
         self,
         session: Session,
         settings: Settings,
-        position: Position,
+        begin: Callable[[], Position],
         callbacks: tuple[Callback, ...],
         checkpoints: Checkpoints | None,
         progress: bool,
     ) -> None:
-        self.session, self.settings, self.position = session, settings, position
+        self.session, self.settings, self.begin, self.position = session, settings, begin, begin()
         self.callbacks, self.checkpoints, self.progress = callbacks, checkpoints, progress
-        self.began = time.perf_counter() - (position.rows[-1]["seconds"] if position.rows else 0.0)
+        rows = self.position.rows
+        self.began = time.perf_counter() - (rows[-1]["seconds"] if rows else 0.0)
+        self.diverged = False
         self.failed = False  # whether the run ends before its end, so that it can be resumed
         self.candidates = _candidates(session.problem, session.algorithm)
         self.certificate: Any = None  # of the last row, where one was asked for
@@ -81,6 +82,8 @@ class Loop:
             while stopped is None and here.count < last:
                 stopped = self._round(bar, first)
         stopped = stopped or self._out_of_rounds()
+        if self.diverged:
+            stopped = self._best_of(stopped, first)
         if self.checkpoints is not None and not self.failed:
             stopped = self._save(stopped) or stopped
         return self._run(stopped)
@@ -145,7 +148,8 @@ class Loop:
     def _not_finite(self, row: Row) -> str | None:
         if np.isfinite(row["objective"]) and not np.isnan(row["residual"]):
             return None
-        return self._diverged(f"is {row['objective']:g} after {row['round']:,} rounds")
+        self.diverged = True
+        return f"diverged: the objective is {row['objective']:g} after {row['round']:,} rounds"
 
     def _out_of_rounds(self) -> str:
         """Why a run ends that no rule has stopped: its objective grows, or the rounds are made."""
@@ -153,12 +157,27 @@ class Loop:
         *before, last = objectives
         grows = self.position.count - self.position.origin >= EARLY_ROUNDS and last > max(before)
         if grows and last - objectives[0] > abs(objectives[0]):  # more than twice what it was
-            return self._diverged(f"grew from {objectives[0]:.3g} to {last:.3g} in {given:,} rounds")
+            self.diverged = True
+            return f"diverged: the objective grew from {objectives[0]:.3g} to {last:.3g} in {given:,} rounds"
         return f"stopped after the {given:,} rounds it was given"
 
-    def _diverged(self, how: str) -> str:
+    def _best_of(self, diverged: str, first: int) -> str:
+        """Why the run ends, after going back to the round with the least objective, where the models can be seen.
+
+        Nothing was kept for that, as hardly any run diverges: the rounds as far as there are made once more.
+        """
         advice = self.session.algorithm.if_diverged
-        return f"diverged: the objective {how}, so that the models are of no use: {advice}"
+        rows = [row for row in self.position.rows if row["round"] >= first and np.isfinite(row["objective"])]
+        if not rows or self.session.whole_network is None:
+            return f"{diverged}, so that the models are of no use: {advice}"
+        last = int(min(rows, key=lambda row: row["objective"])["round"])
+        again = Loop(self.session, replace(self.settings, last=last), self.begin, (), None, self.progress)
+        again.run()
+        self.position = again.position
+        least = self.position.rows[-1]["objective"]
+        return (
+            f"{diverged}, so the models are those of round {self.position.count:,}, where it was {least:.3g}: {advice}"
+        )
 
     def _judged(self, row: Row) -> str | None:
         """What the stop rule says. Where it would stop, it is asked again with the certificate's word.
@@ -286,8 +305,8 @@ class Loop:
     def _run(self, stopped: str) -> Run:
         here, session = self.position, self.session
         models = snapshot = None
-        if session.carrier.sees_all and isinstance(session.problem, Network):
-            site = session.problem.site
+        if session.whole_network is not None:
+            site = session.whole_network.site
             snapshot = session.snapshot(copy_=False)
             models = session.algorithm.models(site, snapshot.state, snapshot.inbox(site.nodes))
             models = session.algorithm.complete(site, models)

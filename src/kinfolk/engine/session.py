@@ -86,11 +86,18 @@ class Session:
         self._old_rows: list[tuple[str, Ints, Any]] = []  # of ``to_each``, before this round
         self._mask: Bools | None = None  # the edges that carry in this round, as the user chose
 
+    @property
+    def whole_network(self) -> Network | None:
+        """The network, where its rows and all states can be seen; None where they are at the sites."""
+        return self.problem if self.carrier.sees_all and isinstance(self.problem, Network) else None
+
     # ------------------------------------------------------------------ rounds
 
     def begin(self, turn: Turn, *, warm: bool = False) -> None:
         """Round 0: every node makes its first state and sends. ``warm``: from the present state."""
         self.to_all, self.to_each = {}, {}
+        if not warm:
+            self.bytes_sent = self.row_bytes = 0
         if isinstance(self.algorithm, Coordinated):
             self.memory = self.algorithm.start(self.problem, turn, self.memory if warm else None)
         sites, count = range(len(self.carrier.sites)), self.algorithm.first_exchanges(self.memory)
@@ -224,20 +231,20 @@ class Session:
     def overview(self) -> Mapping[str, float]:
         """What the algorithm measures of all nodes at once, where that can be seen."""
         asked = type(self.algorithm).overview is not Algorithm.overview
-        if not asked or not self.carrier.sees_all or not isinstance(self.problem, Network):
+        if not asked or self.whole_network is None:
             return {}
-        return self.algorithm.overview(self.problem.site, self.snapshot(copy_=False).state)
+        return self.algorithm.overview(self.whole_network.site, self.snapshot(copy_=False).state)
 
     def certificate(self, enough: float = 0.0) -> Any:
         """The algorithm's proof of how good the answer is, where all states can be seen; None without one."""
         asked = type(self.algorithm).certify is not Algorithm.certify
-        if not asked or not self.carrier.sees_all or not isinstance(self.problem, Network):
+        if not asked or self.whole_network is None:
             return None
         parts, site = self.carrier.save(copy=False), self.carrier.whole
         if site is not None:  # in the order of the rounds: passes over the edges are local, and nothing is copied
             state = parts[0].state
         else:
-            site, state = self.problem.site, self.snapshot(copy_=False).state
+            site, state = self.whole_network.site, self.snapshot(copy_=False).state
         nothing = {name: rows[:0] for name, rows in parts[0].sent.items()}
         to_each = {name: rows[site.nodes] for name, rows in self.to_each.items()}
         return self.algorithm.certify(site, state, Inbox(nothing, self.to_all, to_each), enough)
