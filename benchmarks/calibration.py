@@ -3,6 +3,7 @@
     python benchmarks/calibration.py            all cells, 400 judgements each (some ten minutes)
     python benchmarks/calibration.py --quick    a few cells
     python benchmarks/calibration.py --learn    tables through ``kinfolk.learn``, besides
+    python benchmarks/calibration.py --blend    what the blend costs beside its best member, and nothing else
 
 Nodes lie on a square, each with the five nearest as neighbours, and have linear models of three features. In the world
 *same* all have one model, in *unrelated* each its own, in *clusters* three regions differ, in *smooth* models change
@@ -32,11 +33,16 @@ import scipy.stats
 import kinfolk
 from kinfolk import graphs
 from kinfolk.network.folds import places_of_rows
+from kinfolk.progress import progress_bar
 from kinfolk.report.facts import Judgement, Role
+from kinfolk.tables.choosing import choose
+from kinfolk.tables.fitted_blend import blend_of
 from kinfolk.tables.held_out import HeldOutErrors
-from kinfolk.tables.intervals import Intervals
+from kinfolk.tables.intervals import Intervals, Windows
+from kinfolk.tables.journal import Journal
 from kinfolk.tables.judging import judge
 from kinfolk.tables.node_gains import node_gains
+from kinfolk.tables.prepared import prepare_given
 from kinfolk.tables.target import Target
 
 WORLDS = ("same", "unrelated", "clusters", "smooth", "outsiders")
@@ -48,6 +54,8 @@ BETWEEN = (0.01, 0.1, 1.0)  # variances of the prior of models between one for a
 BASELINES = (Role.ALONE, Role.POOLED)
 METHODS = (Role.ALONE, Role.POOLED, Role.FINAL)
 LEVEL = 0.9  # of prediction intervals
+WINDOWS = 3  # of time, that residuals come from
+OPTIONS: dict[str, Any] = {"node": "node", "target": "target", "coords": ("x", "y"), "features": ("a", "b", "c")}
 HEAD = (
     "| cell | judgements | true gain, median % | with an interval % | covered % | helps % | false % | |\n"
     "| --- | --- | --- | --- | --- | --- | --- | --- |"
@@ -280,6 +288,30 @@ def interval_table(count: int) -> str:
     return "\n".join(lines)
 
 
+def later_coverage(seed: int, nodes: int, times: int, memory: float, common: float) -> float:
+    """Coverage of the times that follow, half as many, where residuals remember and have a part common to all nodes."""
+    rng = np.random.default_rng([seed, nodes, times, 2])
+    own, all_alike = (remembering(rng, times + times // 2, width, memory) for width in (nodes, 1))
+    residuals = np.exp(0.3 * rng.normal(size=nodes)) * (np.sqrt(1 - common) * own + np.sqrt(common) * all_alike)
+    owner, when = np.tile(np.arange(nodes), len(residuals)), np.repeat(np.arange(len(residuals)), nodes)
+    values, test = residuals.ravel(), when >= times
+    windows = Windows(when[~test] * WINDOWS // times, when[~test].astype(np.float64))
+    found = Intervals.fit(values[~test], owner[~test], nodes, windows=windows)
+    low, high = found.interval(np.zeros(test.sum()), owner[test], LEVEL)
+    return float(((low <= values[test]) & (values[test] <= high)).mean())
+
+
+def later_table(count: int) -> str:
+    """Prediction intervals at 90 % for later times: means over tables."""
+    kinds = ((0.0, 0.0), (0.0, 0.5), (0.7, 0.5), (0.9, 0.0), (0.9, 0.5))
+    names = [f"memory {memory:g}, {common:.0%} common" for memory, common in kinds]
+    lines = ["| nodes × times | " + " | ".join(names) + " |", "|" + " --- |" * (len(kinds) + 1)]
+    for nodes, times in itertools.product((4, 20, 100), (16, 60, 240)):
+        found = [100 * np.mean([later_coverage(seed, nodes, times, *kind) for seed in range(count)]) for kind in kinds]
+        lines.append(f"| {nodes} × {times} | " + " | ".join(f"{each:.1f}" for each in found) + " |")
+    return "\n".join(lines)
+
+
 # ---------------------------------------------------------------------- through the whole package
 
 
@@ -292,23 +324,21 @@ def simulated_table(world: str, seed: int, nodes: int, rows: int, fresh: bool = 
     owner = np.repeat(np.arange(nodes), rows)
     X = rng.normal(size=(len(owner), FEATURES))
     found = pandas.DataFrame(X, columns=list("abc")).assign(node=owner, x=spots[owner, 0], y=spots[owner, 1])
-    return found.assign(target=(X * truth[owner]).sum(1) + rng.normal(size=len(owner)))
+    found["mean"] = (X * truth[owner]).sum(1)
+    return found.assign(target=found["mean"] + rng.normal(size=len(owner)))
 
 
 def learnt(world: str, seed: int, nodes: int, rows: int) -> tuple[Any, dict[str, float]]:
     """A run of the whole package, and the expected loss of every name of its leaderboard at the tested nodes."""
-    run = kinfolk.learn(
-        simulated_table(world, seed, nodes, rows), node="node", target="target", coords=["x", "y"], seed=seed,
-        features=["a", "b", "c"], progress=False,
-    )  # fmt: skip
+    run = kinfolk.learn(simulated_table(world, seed, nodes, rows), seed=seed, progress=False, **OPTIONS)
     return run, expected_losses(run, simulated_table(world, seed, nodes, 200, fresh=True))
 
 
 def expected_losses(run: Any, fresh: pandas.DataFrame) -> dict[str, float]:
-    """The mean loss on fresh rows of the tested nodes, for every name of the leaderboard that can predict."""
+    """The mean loss on fresh rows of the tested nodes, of the blend and of all that was fitted."""
     tested = run.nodes.index[run.nodes["test_rows"] > 0]
     rows = fresh[fresh["node"].astype(str).isin(tested)]
-    names = [name for name in (*run.leaderboard.index, Role.ALONE) if name != Role.CONTROL]
+    names = [Role.FINAL, *(name for name, entry in run.entries.items() if entry.fitted is not None)]
     return {name: float(((run.predict(rows, role=name) - rows["target"]) ** 2).mean()) for name in names}
 
 
@@ -316,6 +346,35 @@ def above_best_member(losses: dict[str, float]) -> float:
     """Per cent by which the error of the models that predict exceeds that of the best single member."""
     best = min(loss for name, loss in losses.items() if name != Role.FINAL)
     return -gain_of(losses[Role.FINAL], best)
+
+
+def blend_losses(world: str, seed: int, nodes: int, rows: int) -> dict[str, float]:
+    """The expected loss of the blend and of every member, all fitted to one table without a test."""
+    given = {**OPTIONS, "seed": seed, "model": "ridge", "members": ()}
+    prepared = prepare_given(simulated_table(world, seed, nodes, rows), given, tested=False)
+    with progress_bar("learning", 0, enabled=False) as bar:
+        choice = choose(prepared, Journal(), bar)
+        blend = blend_of(choice, {name: choice.entry(name) for name in choice.validations})
+    fresh = simulated_table(world, seed, nodes, 20, fresh=True)
+    names = (Role.FINAL.value, *choice.weights)
+    return {name: 1 + float(((blend.predict(fresh, role=name) - fresh["mean"]) ** 2).mean()) for name in names}
+
+
+def blend_line(world: str, nodes: int, rows: int, count: int) -> str:
+    """What the blend costs: per cent above the member with the smallest loss over all tables, its standard error."""
+    found = pandas.DataFrame([blend_losses(world, seed, nodes, rows) for seed in range(count)]).dropna(axis=1)
+    best = found.drop(columns=Role.FINAL.value).mean().idxmin()
+    above = 50 * np.log(found[Role.FINAL.value] / found[best])
+    error = f"{above.std() / np.sqrt(count):.2f}" if count > 1 else "–"
+    return f"| {world}, {nodes} nodes × {rows} rows | {count} | {best} | {above.mean():.2f} | {error} |"
+
+
+def blend_table(quick: bool, count: int) -> Iterator[str]:
+    """What the blend costs, world by world."""
+    yield "| cell | tables | best member | blend above it % | standard error |"
+    yield "|" + " --- |" * 5
+    for world, rows in itertools.product(WORLDS, (6,) if quick else (3, 6, 12, 50)):
+        yield blend_line(world, 50, rows, count)
 
 
 def learnt_cells(count: int) -> list[str]:
@@ -340,9 +399,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a few cells")
     parser.add_argument("--learn", action="store_true", help="tables through kinfolk.learn, besides")
+    parser.add_argument("--blend", action="store_true", help="what the blend costs, and nothing else")
     parser.add_argument("--count", type=int, help="judgements in a cell")
     given = parser.parse_args()
     count = given.count or (100 if given.quick else 400)
+    if given.blend:
+        for line in blend_table(given.quick, given.count or 5):
+            print(line, flush=True)
+        return
     found = []
     print(HEAD)
     for cell in cells(given.quick, count):
@@ -351,6 +415,7 @@ def main() -> None:
     print(f"\n{sum(cell.fails for cell in found)} of {len(found)} cells fail\n")
     print(nodes_table(10 if given.quick else 100))
     print("\n" + interval_table(5 if given.quick else 40))
+    print("\n" + later_table(10 if given.quick else 200))
     if given.learn:
         print("\n" + "\n".join(learnt_cells(8 if given.quick else 80)))
 

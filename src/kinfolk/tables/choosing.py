@@ -25,7 +25,7 @@ from kinfolk.report.facts import Part
 from kinfolk.tables.blend import blend_weights, blended
 from kinfolk.tables.entry import Entry
 from kinfolk.tables.families import Candidate, degree
-from kinfolk.tables.intervals import Intervals
+from kinfolk.tables.intervals import Intervals, Windows
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.members.boosted import Boosted, BoostedFromNothing
 from kinfolk.tables.members.classes import ClassIntercepts
@@ -34,6 +34,7 @@ from kinfolk.tables.members.member import Fitted, Member, Sample, Value
 from kinfolk.tables.members.slopes import RandomSlopes
 from kinfolk.tables.members.together import ROUGH, RunFit, Together, outputs
 from kinfolk.tables.prepared import Prepared
+from kinfolk.tables.splits import Folding
 from kinfolk.tables.study import Study
 from kinfolk.tables.validation import Validation
 
@@ -163,7 +164,7 @@ class Choice:
         truth, pooled = target.decode(train.y), self.validations["pooled"].predicted
         new = unseen if prepared.folding.kind == "nodes" else pooled  # what nodes never seen would get
         residuals, elsewhere = (truth - target.decode(each) for each in (unseen, new))
-        return Intervals.fit(residuals, train.owner, len(prepared.names), elsewhere)
+        return Intervals.fit(residuals, train.owner, len(prepared.names), elsewhere, _windows(prepared.folding))
 
 
 def choose(prepared: Prepared, journal: Journal, bar: Bar) -> Choice:
@@ -237,6 +238,16 @@ def _blended(prepared: Prepared, validations: dict[str, Validation], left_out: d
     names = {each.name for name, each in prepared.own_members.items() if name in named} | set(named)
     found = {name: each for name, each in validations.items() if name in names and name not in left_out}
     return found or {"pooled": validations["pooled"]}
+
+
+def _windows(folding: Folding) -> Windows | None:
+    """When training rows were predicted, where later times are."""
+    if folding.times is None:
+        return None
+    number = np.full(len(folding.times), -1, dtype=np.int64)
+    for k, (_, held) in enumerate(folding.folds):
+        number[held] = k
+    return Windows(number, folding.times)
 
 
 def _more_neighbours(tailored: Candidate, whole: Sample) -> Together:

@@ -3,6 +3,10 @@
 A node's residuals have a scale of their own. From few rows it is hardly known, so its logarithm is drawn towards that
 of the network (empirical Bayes). How far residuals reach, in units of the scale, is read from all rows: each residual
 is divided by the scale of its node *without* this residual, so that the error of the scale is included.
+
+Where later times are predicted, residuals that follow each other are alike. Then each is divided by the scale of its
+node in the *other* windows of time, so that changes from window to window are included, and all is widened for how
+little so many times tell, all nodes together (Student's t).
 """
 
 from __future__ import annotations
@@ -11,13 +15,26 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import scipy.stats
 
 from kinfolk.checks import InputError
+from kinfolk.tables.uncertainty import by_times
 from kinfolk.typing import Bools, Floats, Ints
 
 STEPS = 1000  # of the probabilities at which quantiles are kept
 TINY = 1e-12  # of the network's mean square: residuals of zero have a logarithm, too
 NORMAL, LEAST_NOISE = 2.0, 0.5  # variance of the square of a normal value, in parts of its squared mean; the least
+
+
+class Windows(NamedTuple):
+    """When rows were predicted, where later times are."""
+
+    number: Ints  # (rows,) of the window that each row was predicted in
+    times: Floats  # (rows,)
+
+    def take(self, rows: Bools) -> Windows:
+        """Those of some rows."""
+        return Windows(self.number[rows], self.times[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +59,10 @@ class Intervals:
     unseen: Floats
 
     @classmethod
-    def fit(cls, residuals: Floats, owner: Ints, node_count: int, elsewhere: Floats | None = None) -> Intervals:
+    def fit(
+        cls, residuals: Floats, owner: Ints, node_count: int, elsewhere: Floats | None = None,
+        windows: Windows | None = None,
+    ) -> Intervals:  # fmt: skip
         """Scales and quantiles from residuals.
 
         Parameters
@@ -56,6 +76,8 @@ class Intervals:
         elsewhere : array of float, optional
             Residuals of a model that knows nothing of the node, such as one model for all: they show how far off
             predictions are for nodes that were never seen. By default ``residuals``.
+        windows : Windows, optional
+            When the rows were predicted, where later times are.
 
         Returns
         -------
@@ -78,9 +100,15 @@ class Intervals:
         moments = Moments.of(values, where, node_count)
         shrink = Shrinkage.of(moments)
         ratio = shrink.ratios(values, where, moments)
-        new = values if elsewhere is None else elsewhere[~np.isnan(elsewhere)]
+        there = known if elsewhere is None else ~np.isnan(elsewhere)
+        new = values if elsewhere is None else elsewhere[there]
         weight = 1 / moments.sizes[where] if elsewhere is None else np.ones(len(new))
+        if windows is not None:
+            ratio = ratios_between(windows.take(known).number, values, where, node_count, ratio)
         inside, outside = quantiles(ratio, np.ones(len(ratio)), len(ratio)), quantiles(new, weight, len(new))
+        if windows is not None:
+            inside = widened(inside, freedom(ratio, windows.times[known]))
+            outside = widened(outside, freedom(new, windows.times[there]))
         return cls(shrink.scale(moments.squares, moments.sizes), moments.sizes > 0, inside, outside)
 
     def interval(self, predicted: Floats, owner: Ints, level: float) -> tuple[Floats, Floats]:
@@ -144,6 +172,53 @@ class Shrinkage:
         """Residuals of rows over the scale of their node without this residual."""
         without = self.scale(np.maximum(moments.squares[where] - values**2, 0.0), moments.sizes[where] - 1)
         return np.divide(values, without, out=np.zeros_like(values), where=without > 0)
+
+
+def ratios_between(window: Ints, values: Floats, where: Ints, node_count: int, otherwise: Floats) -> Floats:
+    """Residuals of rows over the scale of their node in the other windows; ``otherwise`` if there is one window."""
+    if len(np.unique(window)) < 2:
+        return otherwise
+    out = np.zeros_like(values)
+    for each in np.unique(window):
+        here = window == each
+        moments = Moments.of(values[~here], where[~here], node_count)
+        scale = Shrinkage.of(moments).scale(moments.squares, moments.sizes)[where[here]]
+        out[here] = np.divide(values[here], scale, out=np.zeros_like(scale), where=scale > 0)
+    return out
+
+
+def freedom(values: Floats, times: Floats) -> float:
+    """How many independent normal values would tell the mean square as exactly as these do, one at least.
+
+    Values of one time are alike, and so are those of times that follow each other: 2 / n is the variance of the
+    logarithm of a mean of n squares, and here that variance comes from blocks of times, as in a judgement.
+
+    >>> freedom(np.array([1.0, 1.0]), np.array([1.0, 2.0]))
+    1.0
+    """
+    squares = values**2
+    number = np.unique(times, return_inverse=True)[1]
+    if not squares.any():
+        return np.inf
+    total = np.bincount(number, squares / squares.sum() - 1 / len(squares)).astype(np.float64)
+    found = by_times(total)
+    if found is None:
+        return float(max(len(total) - 1, 1))
+    return max(2 / found.error**2, 1.0) if found.error > 0 else np.inf
+
+
+def widened(found: Floats, freedom: float) -> Floats:
+    """Quantiles on the grid, farther from their middle by the ratio of Student's t to a normal value.
+
+    >>> q = widened(scipy.stats.norm.ppf(np.clip(_grid(), 1e-4, 1 - 1e-4)), 5.0)
+    >>> round(float(q[950]), 3), round(float(scipy.stats.t.ppf(0.95, 5)), 3)
+    (2.015, 2.015)
+    """
+    above = np.minimum(np.abs(_grid() - 0.5), 0.5 - 0.5 / STEPS) + 0.5
+    normal = scipy.stats.norm.ppf(above)
+    factor = np.divide(scipy.stats.t.ppf(above, freedom), normal, out=np.ones_like(normal), where=normal > 0)
+    middle = found[STEPS // 2]
+    return np.asarray(middle + (found - middle) * factor)
 
 
 def _logarithm(squares: Floats, count: Ints, noise: float) -> Floats:

@@ -4,7 +4,8 @@ Methods are tried in turn, each from the best answer so far, until one is sharp:
 
     quadratic   smooth losses, quadratic coupling: Newton's method with conjugate gradients, on networks of any size
     polish      smooth losses, ‖·‖₂ or ‖·‖₁: fuse nodes that the flows show to be equal, solve the small network
-    interior    an interior-point method, where the linear systems over the graph are affordable
+    interior    an interior-point method, where the linear systems over the graph are affordable; for what the first
+                method covers, only after it has failed for many rounds
 
 What they return is a proposal. Each component of the graph takes it only if its residual falls.
 """
@@ -26,10 +27,19 @@ if TYPE_CHECKING:
     from kinfolk.algorithms.gtvmin.algorithm import State
 
 SHARP = 1e-9  # a residual that needs no further method
+STUBBORN = 200.0  # effort at which conjugate gradients have had their time
 
 Proposal = tuple[Floats, Floats] | None  # w and u
 Method = Callable[[Instance, Floats, Floats, Floats, float], Proposal]  # problem, w, u, σ, effort in rounds
-METHODS: tuple[Method, ...] = (quadratic.propose, polish.propose, interior.propose)
+
+
+def _interior(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float) -> Proposal:
+    if quadratic.covers(problem) and effort < STUBBORN:
+        return None
+    return interior.propose(problem, w, u, sigma, effort)
+
+
+METHODS: tuple[Method, ...] = (quadratic.propose, polish.propose, _interior)
 
 
 def finished(updates: Updates, state: State, effort: float) -> State | None:
