@@ -67,16 +67,14 @@ def ball_wanted(scaled: Floats, target: float, ds: Floats, dz: Floats, second_or
     count, width = scaled.shape
     out, wanted = np.empty_like(scaled), np.empty(width)
     for e in range(count):
-        x = scaled[e]
-        wanted[:] = 0.0
-        wanted[0] = target
+        x, first = scaled[e], target
         for k in range(width):
-            wanted[0] -= x[k] * x[k]
+            first -= x[k] * x[k]
         for k in range(1, width):
             wanted[k] = -2 * x[0] * x[k]
         if second_order:
             for k in range(width):
-                wanted[0] -= ds[e, k] * dz[e, k]
+                first -= ds[e, k] * dz[e, k]
             for k in range(1, width):
                 wanted[k] -= ds[e, 0] * dz[e, k] + dz[e, 0] * ds[e, k]
         dot, square = 0.0, 0.0
@@ -84,7 +82,7 @@ def ball_wanted(scaled: Floats, target: float, ds: Floats, dz: Floats, second_or
             dot += x[k] * wanted[k]
             square += x[k] * x[k]
         length = np.sqrt(square)
-        first = (x[0] * wanted[0] - dot) / ((x[0] - length) * (x[0] + length))
+        first = (x[0] * first - dot) / ((x[0] - length) * (x[0] + length))
         out[e, 0] = first
         for k in range(1, width):
             out[e, k] = (wanted[k] - first * x[k]) / x[0]

@@ -7,7 +7,10 @@ from numba import njit
 
 from kinfolk.typing import Floats, Ints
 
-REORDERED = {"reassoc", "contract", "nsz"}  # sums may be taken in any order; NaN stays NaN
+# Sums may be taken in any order; NaN stays NaN. A loop that takes such a sum writes to no array: a compiler makes two
+# versions of a loop that does both, which add up in different orders, and chooses by how far apart the arrays lie in
+# memory. The last bit would then depend on where they happen to lie.
+REORDERED = {"reassoc", "contract", "nsz"}
 HUGE = 1e150  # a limit that is never met; times zero it is zero, unlike infinity
 
 
@@ -88,6 +91,7 @@ def add_elastic_flows(
         part = 0.0
         for k in range(len(v)):
             v[k] = one[k] - other[k]
+        for k in range(len(v)):
             part += v[k] * n[k]
         part *= grip[e]
         for k in range(len(v)):
@@ -107,6 +111,7 @@ def add_elastic_response(
         part = 0.0
         for k in range(len(v)):
             v[k] = one[k] - other[k]
+        for k in range(len(v)):
             part += v[k] * n[k]
         part *= grip[e]
         for k in range(len(v)):
@@ -144,6 +149,7 @@ def _step_in_balls(
         step, limit, factor, square = sigma * scales[e], lam * weights[e], 1.0, 0.0
         for k in range(width):
             v[k] = own[k] + step * (one[k] - other[k])
+        for k in range(width):
             square += v[k] * v[k]
         if square > limit**2:
             factor = limit / np.sqrt(square)
@@ -191,15 +197,14 @@ def dual_look(
         cross = squared = absolute = length = move = 0.0
         for k in range(width):
             new, change = factor * v[k], one[k] - other[k]
-            v[k] = new
             cross += new * change
             squared += change * change
             absolute += abs(change)
             length += new * new
             move += (new - own[k]) ** 2
         for k in range(width):
-            out[k] += v[k]
-            back[k] -= v[k]
+            out[k] += factor * v[k]
+            back[k] -= factor * v[k]
         moved[e] = move
         variation[e] = limit * (ball * np.sqrt(squared) + box * absolute + bend * 0.5 * squared)
         mismatch[e] = variation[e] - cross

@@ -155,10 +155,10 @@ def conjugate_step(x: Floats, r: Floats, p: Floats, image: Floats, step: float, 
     total = 0.0
     for i in range(len(x)):
         for k in range(x.shape[1]):
+            total += inverse[i, k] * (r[i, k] - step * image[i, k]) ** 2
+        for k in range(x.shape[1]):
             x[i, k] += step * p[i, k]
-            left = r[i, k] - step * image[i, k]
-            r[i, k] = left
-            total += inverse[i, k] * left * left
+            r[i, k] -= step * image[i, k]
     return total
 
 
