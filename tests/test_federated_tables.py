@@ -1,6 +1,7 @@
 """The main job across sites: the answer of one table, from sums and numbers per node; differences refused."""
 
 import json
+import os
 import threading
 from fractions import Fraction
 from pathlib import Path
@@ -19,7 +20,7 @@ from kinfolk.federation.lanes import bundled
 from kinfolk.federation.service import peek
 from kinfolk.federation.sockets import SocketPost, serve
 from kinfolk.federation.tables.learning import learn_together
-from kinfolk.federation.tables.masks import Masks, new_salt, summed, to_numbers, to_words
+from kinfolk.federation.tables.masks import Masks, summed, to_numbers, to_words
 from kinfolk.federation.tables.service import TableService
 from kinfolk.federation.tables.site_table import LEAST_NAMED
 from kinfolk.federation.tables.works import NUMBERS, WORKS, question, read_answer
@@ -262,7 +263,7 @@ def summed_arrays(post, masked):
 
 def keys(folder, count=3):
     """Masks of several sites that know of each other."""
-    own = {f"site {k}": (SiteKey.at(made(folder / str(k))), new_salt()) for k in range(count)}
+    own = {f"site {k}": (SiteKey.at(made(folder / str(k))), os.urandom(16)) for k in range(count)}
     peers = {name: (Peer(name, key.public), salt) for name, (key, salt) in own.items()}
     return [
         Masks(key, name, salt, {peer: other for at, (peer, other) in peers.items() if at != name})

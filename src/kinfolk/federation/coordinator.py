@@ -177,13 +177,15 @@ class Federation:
         terms = [terms_of(join.scene, join.homes, problem.graph.node_count, sends, replies) for join in joins]
         return FederationCarrier(post, self.sites, terms, record, self.patience, joined, lane, self.traffic)
 
-    def fit_lanes(self, fits: Sequence[LaneFit], **options: Any) -> LaneRuns:
+    def fit_lanes(self, fits: Sequence[LaneFit], *, run: bytes | None = None, **options: Any) -> LaneRuns:
         """Make several fits at the same time, in as many exchanges as the longest of them takes.
 
         Parameters
         ----------
         fits : sequence of LaneFit
             What is fitted; the number of a fit is that of its lane.
+        run : bytes, optional
+            Names the run, if it has to have the same name after a crash.
         **options
             Of ``fit``: rounds, stop, measure_every, ...
 
@@ -194,14 +196,14 @@ class Federation:
         """
         if self.members is None:
             raise InputError("Expected a federation that has gathered, got one that has not: call gather() first.")
-        run = uuid.uuid4().bytes
+        name = run or uuid.uuid4().bytes
 
         def work(each: LaneFit, post: Post, lane: int) -> Run:
             members = self.members_on(each.graph, each.has_data)
-            engine = _LaneEngine(self, members, post, Key(run, lane), each.part)
+            engine = _LaneEngine(self, members, post, Key(name, lane), each.part)
             return fit(members.problem, each.algorithm, engine=engine, progress=False, **options)
 
-        return LaneRuns(run, *together(self.post, Key(run), [partial(work, each) for each in fits]))
+        return LaneRuns(name, *together(self.post, Key(name), [partial(work, each) for each in fits]))
 
     def members_on(self, graph: Graph | None, has_data: Bools | None) -> Members:
         """The same sites on another graph, or with other nodes without rows."""

@@ -14,7 +14,7 @@ from kinfolk.checks import InputError
 from kinfolk.engine.files import write_whole
 from kinfolk.engine.locking import locked as lock_folder
 
-RECORD = struct.Struct("<Q16s")  # length and digest
+RECORD = struct.Struct("<Q8s16s")  # length, its digest, and that of the record
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
@@ -68,7 +68,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        records = list(_records(path.read_bytes())) if path.exists() else []
+        records = list(_records(path)) if path.exists() else []
         self.found = [record for record, _ in records]  # what was there already
         end = records[-1][1] if records else 0
         self._file = path.open("ab")
@@ -77,7 +77,7 @@ class Journal:
 
     def append(self, record: bytes) -> None:
         """Add a record."""
-        self._file.write(RECORD.pack(len(record), _digest(record)) + record)
+        self._file.write(RECORD.pack(len(record), _length_digest(len(record)), _digest(record)) + record)
         self._file.flush()
         os.fsync(self._file.fileno())
         self.size += RECORD.size + len(record)
@@ -93,17 +93,32 @@ class Journal:
         self._file.close()
 
 
-def _records(content: bytes) -> Iterator[tuple[bytes, int]]:
-    """The whole records of a journal, and where each ends."""
-    place = 0
+def _records(path: Path) -> Iterator[tuple[bytes, int]]:
+    """The whole records of a journal, and where each ends.
+
+    A crash leaves the last record unfinished: cut off, or with zeros at its end. Anything else is damage.
+    """
+    content, place = path.read_bytes(), 0
     while place + RECORD.size <= len(content):
-        length, digest = RECORD.unpack_from(content, place)
-        record = content[place + RECORD.size : place + RECORD.size + length]
-        if len(record) < length or _digest(record) != digest:
+        length, known, digest = RECORD.unpack_from(content, place)
+        end = place + RECORD.size + length
+        record = content[place + RECORD.size : end]
+        named = known == _length_digest(length)
+        if (named and end > len(content)) or not content[place:].strip(b"\0"):
             return
-        place += RECORD.size + length
-        yield record, place
+        if not named or _digest(record) != digest:
+            if named and end == len(content) and content.endswith(b"\0"):
+                return
+            raise InputError(
+                f"Expected a journal of kinfolk, {str(path)!r} is damaged: restore it, or remove it to begin anew."
+            )
+        yield record, end
+        place = end
 
 
 def _digest(record: bytes) -> bytes:
     return hashlib.blake2b(record, digest_size=16).digest()
+
+
+def _length_digest(length: int) -> bytes:
+    return hashlib.blake2b(length.to_bytes(8, "little"), digest_size=8).digest()

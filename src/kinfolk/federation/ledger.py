@@ -46,9 +46,12 @@ class Ledger:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
+        self.resting = False  # while what has left already is worked out again
 
     def add(self, run: bytes, round_: int, entries: Iterable[Entry]) -> None:
         """Write down what is about to leave."""
+        if self.resting:
+            return
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         fresh = not self.path.exists()
         with self.path.open("a", newline="", encoding="utf-8") as file:

@@ -188,6 +188,11 @@ class SiteRun:
         asked = self.terms.decode_request(content)
         if asked.key.number <= self.number:
             raise WireError(f"Expected a request after number {self.number}, got {asked.key.number}: it is too old.")
+        if max(asked.kept, asked.open) > self.done:
+            raise WireError(
+                f"Expected a request that follows number {self.done}, got one that follows "
+                f"{max(asked.kept, asked.open)}: what this site has kept of the run is not whole; begin anew."
+            )
         self._settle(asked)
         full = self.journal is not None and (self._logged >= LOGGED or self.journal.size > LOGGED_BYTES)
         if full and self.settled == self.done:

@@ -17,15 +17,19 @@ from kinfolk.checks import InputError
 from kinfolk.engine.fit import fit
 from kinfolk.engine.protocol import Algorithm, Missing
 from kinfolk.engine.run import Run
+from kinfolk.federation.carrier import Post
 from kinfolk.federation.coordinator import Federation
 from kinfolk.federation.files import replace_file
 from kinfolk.federation.flower.certificates import CoordinatorKey
 from kinfolk.federation.flower.plan import Plan
 from kinfolk.federation.flower.post import FlowerPost
 from kinfolk.federation.named import ALONE, TAILORED
+from kinfolk.federation.recalling import RecallingPost
 from kinfolk.federation.tables.federated_run import FederatedRun
 from kinfolk.federation.tables.learning import learn_together
+from kinfolk.network.fingerprint import fingerprint
 from kinfolk.tables.settings import Settings
+from kinfolk.version import __version__
 
 KEY, PROGRESS, HISTORY, OUTCOME = "coordinator.key", "progress.jsonl", "history.csv", "outcome.json"
 JOURNALS, MEMBERS, TRAFFIC, MAIN = "journals", "members.json", "traffic.json", TAILORED
@@ -68,28 +72,39 @@ def _fitted(plan: Plan, post: FlowerPost, folder: Path) -> dict[str, Any]:
     assert plan.fit is not None
     post.wait_for_all(plan.patience)
     (folder / PROGRESS).write_text("")
-    counted = Counted(post, folder / PROGRESS)
+    about = fingerprint(json.dumps(dict(plan.fit), sort_keys=True), *(_edges_of(plan)), __version__)
+    with contextlib.closing(RecallingPost(post, list(plan.nodes), folder / JOURNALS, about)) as recalling:
+        run, results = _learnt(plan, recalling, folder)
+    replace_file(folder / FITTED, json.dumps(results).encode())
+    shutil.rmtree(folder / JOURNALS)  # the next job is a new one
+    return {"stopped": f"ended after {run.exchanges} exchanges with every site", "rounds": run.exchanges,
+            "notes": run.notes, "last": {}}  # fmt: skip
+
+
+def _edges_of(plan: Plan) -> tuple[Any, ...]:
+    return plan.graph.head, plan.graph.tail, plan.graph.weights
+
+
+def _learnt(plan: Plan, recalling: RecallingPost, folder: Path) -> tuple[FederatedRun, dict[str, Any]]:
+    assert plan.fit is not None
+    counted = Counted(recalling, folder / PROGRESS)
     names = plan.graph.names
-    ends = [
-        [names[a], names[b], w] for a, b, w in zip(plan.graph.head, plan.graph.tail, plan.graph.weights, strict=True)
-    ]
+    ends = [[names[a], names[b], w] for a, b, w in zip(*_edges_of(plan), strict=True)]
     edges = pandas.DataFrame(ends, columns=["head", "tail", "weight"]) if ends else None
     run = learn_together(
         counted, list(plan.nodes), Settings.of(plan.fit["settings"]), edges=edges, patience=plan.patience,
-        secure=plan.fit["secure"],
+        secure=plan.fit["secure"], job=recalling.job,
     )  # fmt: skip
-    replace_file(folder / FITTED, json.dumps(results_of(run)).encode())
-    return {"stopped": f"ended after {run.exchanges} exchanges with every site", "rounds": run.exchanges,
-            "notes": run.notes, "last": {}}  # fmt: skip
+    return run, results_of(run)
 
 
 class Counted:
     """A post that counts its exchanges in a file."""
 
-    def __init__(self, post: FlowerPost, path: Path) -> None:
+    def __init__(self, post: Post, path: Path) -> None:
         self.post, self.path, self.number = post, path, 0
 
-    def ask(self, blobs: Mapping[str, bytes], most: Mapping[str, int], seconds: float) -> dict[str, bytes | Missing]:
+    def ask(self, blobs: Mapping[str, bytes], most: Mapping[str, int], seconds: float) -> Mapping[str, bytes | Missing]:
         """Ask all sites at once."""
         self.number += 1
         with self.path.open("a") as file:

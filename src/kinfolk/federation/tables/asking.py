@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -52,12 +53,17 @@ class Sites:
         Seconds until a site has to have answered.
     secure : bool
         Whether only sums over sites can be read of what is summed.
+    job : bytes, optional
+        Names the job, if it has to have the same name after a crash.
     """
 
-    def __init__(self, post: Post, names: Sequence[str], patience: float, *, secure: bool = False) -> None:
+    def __init__(
+        self, post: Post, names: Sequence[str], patience: float, *, secure: bool = False, job: bytes | None = None
+    ) -> None:  # fmt: skip
         self.secure = False  # before sites know of each other
         self.post, self.names, self.patience = Everybody(post), list(names), patience
-        self.run = uuid.uuid4().bytes
+        self.run = job or uuid.uuid4().bytes
+        self._runs = 0  # in lanes
         self.number = 0  # questions so far
         self.bytes = 0  # that were carried
         self.sizes: dict[str, int] = {}  # of axes that are the same everywhere
@@ -65,6 +71,11 @@ class Sites:
 
         if secure:
             self._introduce()
+
+    def named_run(self) -> bytes:
+        """The name of one more run in lanes: it follows from that of the job."""
+        self._runs += 1
+        return hashlib.blake2b(self.run + self._runs.to_bytes(8, "little"), digest_size=16).digest()
 
     def _introduce(self) -> None:
         """Tell all sites the keys of the others, for secure sums."""

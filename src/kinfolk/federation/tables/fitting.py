@@ -295,6 +295,6 @@ class Tailored:
 
     def _made(self, fits: Sequence[LaneFit], accuracy: float) -> None:
         options = {"rounds": MOST_ROUNDS, "stop": Tolerance(accuracy, None), "measure_every": MEASURE_EVERY}
-        found = self.federation.fit_lanes(fits, **options)
+        found = self.federation.fit_lanes(fits, run=self.sites.named_run(), **options)
         self.lanes += len(fits)
         self.exchanges += found.exchanges

@@ -41,7 +41,7 @@ NO_SLOPES = -1
 
 def learn_together(
     post: Post, sites: Sequence[str], settings: Settings, *, edges: Any = None, patience: float = 600.0,
-    secure: bool = False,
+    secure: bool = False, job: bytes | None = None,
 ) -> FederatedRun:  # fmt: skip
     """Tailored models for the nodes of several sites, whose rows stay where they are.
 
@@ -59,13 +59,15 @@ def learn_together(
         Seconds until a site has to have answered.
     secure : bool
         Whether sites mask what is summed, so that the coordinator reads nothing but sums over sites.
+    job : bytes, optional
+        Names the job. With a ``RecallingPost``, its ``job``: the same call goes on after a crash.
 
     Returns
     -------
     FederatedRun
         The comparison, the judgement, and what was chosen. The models stay at the sites.
     """
-    asked = Sites(post, sites, patience, secure=secure)
+    asked = Sites(post, sites, patience, secure=secure, job=job)
     ready = prepare_together(asked, settings, edges_table(edges))
     federation = Federation(
         graphs.edgeless(ready.node_count, ready.names), asked.names, asked.post,

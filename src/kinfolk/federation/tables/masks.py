@@ -10,7 +10,7 @@ second mask, which is needed where the sum has to be made without sites that are
 
 from __future__ import annotations
 
-import os
+import hashlib
 import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -104,9 +104,9 @@ class Masks:
         return out
 
 
-def new_salt() -> bytes:
-    """Random bytes."""
-    return os.urandom(SALT)
+def salt_of(secret: bytes) -> bytes:
+    """Bytes that everybody may know, from a secret of the job; the same after a crash."""
+    return hashlib.blake2b(secret, digest_size=SALT, person=b"kinfolk salt").digest()
 
 
 def _derived(key: SiteKey, name: str, salt: bytes, peer: Peer, theirs: bytes) -> bytes:

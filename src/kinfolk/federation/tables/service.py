@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -13,18 +14,21 @@ import pandas
 from kinfolk.checks import InputError
 from kinfolk.engine.protocol import Arrays
 from kinfolk.engine.wire import Key, WireError
+from kinfolk.federation.carrier import refusal_in
 from kinfolk.federation.joining import Join
 from kinfolk.federation.keys import Peer, Pins
 from kinfolk.federation.ledger import Entry
 from kinfolk.federation.messages import refusal
 from kinfolk.federation.rows import SiteRows
-from kinfolk.federation.service import SiteService, peek
+from kinfolk.federation.service import ENDED, SiteService, peek
 from kinfolk.federation.tables.agreeing import Agreed, check_settings
-from kinfolk.federation.tables.masks import Masks, new_salt
+from kinfolk.federation.tables.masks import Masks, salt_of
+from kinfolk.federation.tables.remembering import Begun, Memory
 from kinfolk.federation.tables.site_table import Answer, SiteTable
 from kinfolk.federation.tables.works import WORKS, answer, read_question
 from kinfolk.federation.traffic import COORDINATOR
 from kinfolk.network.data import Data
+from kinfolk.network.fingerprint import fingerprint
 from kinfolk.objective.linear_models import LinearModels
 from kinfolk.tables.columns import Columns, check_there
 from kinfolk.tables.dates import READERS
@@ -32,11 +36,13 @@ from kinfolk.tables.encoding import Encoder
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
+from kinfolk.version import __version__
 
 log = logging.getLogger(__name__)
 NOT_YET = SiteRows(["?"], ["?"], Data(np.zeros((1, 1)), np.zeros(1), np.array([0, 1])))  # before rows are encoded
 
 
+FIRST = ("introduce", "describe")  # questions that begin a job
 IN_LANES = "parameters for neighbours, sealed, and what the coordinator measures at every node"
 
 
@@ -52,7 +58,7 @@ class Left(NamedTuple):
 class TableService(SiteService):
     """One site of a federation that learns from tables: bytes in, bytes out. Its rows stay here, and so do its models.
 
-    A process that dies has to begin anew, and the federation with it.
+    All that it is asked is kept in its folder: a process that was killed and is started again repeats it, and goes on.
 
     Parameters
     ----------
@@ -77,19 +83,73 @@ class TableService(SiteService):
         if table.empty:
             raise InputError("Expected rows at this site, got none: check the file, or leave the federation.")
         super().__init__(name, NOT_YET, folder)
-        self.table = SiteTable(table, units or {})
+        self.given, self.units = table, units or {}
         self.secure, self.settings = secure, settings
+        self._forget()
+        self.memory = Memory(self.folder)
+        self._recall()
+
+    def _forget(self) -> None:
+        """Nothing is known of any job."""
+        for run in self.runs.values():
+            run.close()
+        self.runs, self.rows = {}, NOT_YET
+        self.table = SiteTable(self.given, self.units)
         self.left: list[Left] = []
-        self._last: tuple[bytes, bytes] | None = None
-        self._job, self._number = b"", 0  # of the last question: no other may have it, as masks are for one answer
+        self._last: tuple[bytes, bytes] | None = None  # what was asked, and what was answered
+        self._begun: Begun | None = None
+        self._number = 0  # of the last question: no other may have it, as masks are for one answer
         self._salt = b""
         self._masks: Masks | None = None
         self._sizes: dict[str, int] = {}
 
+    @cached_property
+    def _mark(self) -> str:
+        """Of the table and of what the owner has agreed to; others are another job."""
+        rows = pandas.util.hash_pandas_object(self.given).to_numpy()
+        agreed = None if self.settings is None else self.settings.to_toml()
+        about = [list(map(str, self.given.columns)), dict(self.units), self.secure, agreed, __version__]
+        return fingerprint(rows, repr(about))
+
+    def _recall(self) -> None:
+        """Repeat what the process before was asked; what has left already is not entered again."""
+        begun = self.memory.begun
+        if begun is None or (self.folder / ENDED).exists():
+            self.memory.forget()
+            return
+        self.memory.check(self._mark, self.name)
+        self._begun, self.ledger.resting = begun, True
+        for content, before in self.memory.repeated():
+            found = self._answered[peek(content)[0]](content)
+            if peek(content)[0] == "work":
+                self.memory.check_same(found, before, self.name)
+            self._last = content, found
+        self.ledger.resting = False
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self.memory.close()
+        super().close()
+
     @property
     def kinds(self) -> Mapping[str, Callable[[bytes], bytes]]:
         """Works besides what every site answers."""
-        return {**super().kinds, "work": self._work}
+        return {**super().kinds, "work": self._once, "lanes": self._once}
+
+    @property
+    def _answered(self) -> Mapping[str, Callable[[bytes], bytes]]:
+        """What changes something here, by kind of message: it is kept."""
+        return {"work": self._work, "lanes": self._lanes}
+
+    def _once(self, content: bytes) -> bytes:
+        """Answer, and keep what was asked before the answer leaves; what comes again gets the same answer."""
+        if self._last is not None and self._last[0] == content:
+            return self._last[1]
+        found = self._answered[peek(content)[0]](content)
+        if self._begun is not None and refusal_in(found) is None:
+            self.memory.keep(content, found)
+            self._last = content, found
+        return found
 
     def part(self, number: int) -> SiteRows:
         """The rows of a part."""
@@ -132,18 +192,19 @@ class TableService(SiteService):
     # ------------------------------------------------------------------ works
 
     def _work(self, content: bytes) -> bytes:
-        """Answer a question; one that comes again gets the same answer."""
-        if self._last is not None and self._last[0] == content:
-            return self._last[1]
+        """Answer a question; the first of a job begins it, and ends the one before."""
         _, key = peek(content)
-        if key.run != self._job:  # masks of another job are never used again
-            self._job, self._number, self._masks = key.run, 0, None
-        if key.number <= self._number:
-            raise WireError(f"Expected a question after number {self._number}, got {key.number}: it is too old.")
-        name, about, arrays = read_question(content, key, self._sizes)
+        new = self._begun is None or key.run != self._begun.job
+        name, about, arrays = read_question(content, key, {} if new else self._sizes)
+        if new and name not in FIRST:
+            raise WireError("Expected a job that begins with a description, got another question: begin anew.")
+        self._check_number(0 if new else self._number, key.number)
+        if new:
+            self._forget()
+            self._begun = self.memory.begin(key.run, self._mark)
+            (self.folder / ENDED).unlink(missing_ok=True)
         if self.secure and self._masks is None and WORKS[name].summed:
             raise WireError(f"Expected secure sums, as site {self.name!r} wants them: learn with secure=True.")
-        self._number = key.number
         try:
             text, out = self._done(name, about, arrays)
         except WireError:
@@ -151,9 +212,17 @@ class TableService(SiteService):
         except InputError:  # its text may hold values of rows: it stays here
             log.exception("site %s cannot work with its table", self.name)
             return refusal(key, "Expected a table that can be learnt from, got another; the log of the site has more.")
-        found = self._told(key, name, text, out)
-        self._last = content, found
-        return found
+        self._number = key.number
+        return self._told(key, name, text, out)
+
+    def _check_number(self, last: int, number: int) -> None:
+        if number <= last:
+            raise WireError(f"Expected a question after number {last}, got {number}: it is too old.")
+        if last and number > last + 1:
+            raise WireError(
+                f"Expected question {last + 1}, got {number}: what site {self.name!r} has kept of the job is not "
+                "whole; begin anew."
+            )
 
     def _told(self, key: Key, name: str, text: Mapping[str, Any], arrays: Arrays) -> bytes:
         """An answer, entered in the log of what left."""
@@ -190,8 +259,9 @@ class TableService(SiteService):
         return plain[name](**{each: _scalar(values) for each, values in arrays.items()})
 
     def _introduce(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
-        """Begin a job with secure sums: new salt, so that no mask is used again."""
-        self._salt, self._masks = new_salt(), None
+        """Begin a job with secure sums: another salt than in any job before, so that no mask is used again."""
+        assert self._begun is not None
+        self._salt, self._masks = salt_of(self._begun.secret), None
         return {"key": self.key.public.hex(), "salt": self._salt.hex()}, {}
 
     def _masked_with(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
