@@ -37,9 +37,9 @@ class Averaging(LocalWork[S], Coordinated[S, M]):
     def work_sent(self, problem: Problem, copies: tuple[int, ...] = ()) -> dict[str, Sent]:
         """What leaves a node: its work on a model, or several, and what the coordinator needs to average it."""
         return {
-            "w": Sent("parameters after local steps", (*copies, self.width(problem))),
-            "share": Sent("number of rows" if self.loss.reduction == "sum" else "whether it has rows"),
-            "curvature": Sent("largest curvature of the loss, once"),
+            "w": Sent("parameters after local steps", (*copies, self.width(problem)), noisy=True),
+            "share": Sent("number of rows" if self.loss.reduction == "sum" else "whether it has rows", public=True),
+            "curvature": Sent("largest curvature of the loss, once", public=not self.needs_curvature),
         }
 
     def averaged(self, w: Floats, sent: Floats, share: Floats, cluster: Ints) -> Floats:
@@ -115,7 +115,7 @@ class ModelsOrGradients(Averaging[S, M]):
     def work_sent(self, problem: Problem, copies: tuple[int, ...] = ()) -> dict[str, Sent]:
         """What leaves a node: models or gradients."""
         sent = super().work_sent(problem, copies)
-        return sent if self.average == "models" else {**sent, "w": Sent("gradient", sent["w"].shape)}
+        return sent if self.average == "models" else {**sent, "w": Sent("gradient", sent["w"].shape, noisy=True)}
 
 
 def cluster_sums(rows: Floats, cluster: Ints, count: int) -> Floats:

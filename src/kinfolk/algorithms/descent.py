@@ -46,15 +46,15 @@ class Descent(ParametricAlgorithm[S]):
 
     def sends(self, problem: Problem) -> Sends:
         """Neighbours receive the parameters."""
-        return Sends(neighbours={"w": Sent("parameters", (self.width(problem),))})
+        return Sends(neighbours={"w": Sent("parameters", (self.width(problem),), noisy=True)})
 
     def origin(self, site: Site) -> Floats:
         """The initial parameters of the loss, at every node."""
         return site.local_losses(self.loss).start
 
-    def slope(self, site: Site, w: Floats, heard: Floats) -> Floats:
+    def slope(self, site: Site, w: Floats, inbox: Inbox) -> Floats:
         """s_i; for large σ, the prox of σ(λA φ)* at σv is a subgradient of λA φ at v."""
-        change = SHARPNESS * site.difference(w, heard)
+        change = SHARPNESS * site.difference(inbox.sent["w"], inbox["w"])
         sharp = np.full(len(change), SHARPNESS)
         g = self.coupling.dual_prox(change, sharp, self.lam * site.weights)  # (1)
         return site.local_losses(self.loss).gradient(w) + site.divergence(g)  # (2)
@@ -62,10 +62,10 @@ class Descent(ParametricAlgorithm[S]):
     def measure(self, site: Site, state: Any, inbox: Inbox) -> Arrays:
         """Both terms of the objective, and the slope."""
         losses = site.local_losses(self.loss)
-        variation = self.lam * site.weights * self.coupling.value(site.difference(state.w, inbox["w"]))
+        variation = self.lam * site.weights * self.coupling.value(site.difference(inbox.sent["w"], inbox["w"]))
         return {
             "objective": losses.value(state.w) + site.at_smaller_end(variation),
-            "slope": squares(self.slope(site, state.w, inbox["w"])),
+            "slope": squares(self.slope(site, state.w, inbox)),
             "resting": squares(losses.gradient_at_start),
         }
 

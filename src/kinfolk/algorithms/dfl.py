@@ -102,7 +102,7 @@ class DFL(LocalWork[State]):
 
     def sends(self, problem: Problem) -> Sends:
         """Neighbours receive the model, and the tracker."""
-        w = Sent("parameters", (self.width(problem),))
+        w = Sent("parameters", (self.width(problem),), noisy=True)
         return Sends(neighbours={"w": w, "tracker": Sent("mean gradient", w.shape)} if self.tracking else {"w": w})
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
@@ -126,13 +126,13 @@ class DFL(LocalWork[State]):
 
     def _descend(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> State:
         """(10.4), then (10.3): the first gradient is taken at θ, and leads on from where mixing leads."""
-        mixed = self._mixed(site, state.w, inbox["w"])
+        mixed = self._mixed(site, state.w, "w", inbox)
         return state._replace(w=self.worked(site, turn, mixed, at=state.w))
 
     def _track(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> State:
         """(10.6), then (10.5)."""
         w, tracker, gradient, moved = state
-        mixed_w, mixed_tracker = self._mixed(site, w, inbox["w"]), self._mixed(site, tracker, inbox["tracker"])
+        mixed_w, mixed_tracker = self._mixed(site, w, "w", inbox), self._mixed(site, tracker, "tracker", inbox)
         for step in self.steps(site, turn, 1.0):
             w = mixed_w - step.size * tracker
             new, w = self.slopes(site, step, w)
@@ -145,10 +145,10 @@ class DFL(LocalWork[State]):
         gradient, renewed = super().slopes(site, step, w)
         return Slopes(site.local_losses(self.loss).share[:, None] * gradient, renewed)
 
-    def _mixed(self, site: Site, own: Floats, received: Floats) -> Floats:
+    def _mixed(self, site: Site, own: Floats, name: str, inbox: Inbox) -> Floats:
         """Σ_j W_ij θ_j over the edges that carry; the weight of the others stays on the diagonal."""
         weights = mixing_weights(site, self.mixing)
-        return own - site.divergence(weights[:, None] * site.difference(own, received))
+        return own - site.divergence(weights[:, None] * site.difference(inbox.sent[name], inbox[name]))
 
     def _sent(self, state: State) -> tuple[State, Outbox]:
         sent = {"w": state.w, "tracker": state.tracker} if self.tracking else {"w": state.w}

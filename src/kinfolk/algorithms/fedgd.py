@@ -78,7 +78,7 @@ class FedGD(Descent[State]):
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1) and (2)."""
-        slope = self.slope(site, state.w, inbox["w"])  # (1)
+        slope = self.slope(site, state.w, inbox)  # (1)
         fading = np.sqrt(1 + turn.round / FADING) if self.coupling.is_norm else 1.0
         w = state.w - self._step_sizes(site)[:, None] / fading * slope  # (2)
         return State(w), Outbox({"w": w})

@@ -150,7 +150,7 @@ class FedRelax(Algorithm[State]):
         classifies = self._kinds_of(problem.names[:1])[0].classifies and problem.classes is not None
         classes = (len(problem.classes),) if classifies and problem.classes is not None else ()
         points = problem.public.points.shape[-2]
-        return Sends(neighbours={"predicted": Sent(PREDICTIONS, (points, *classes), gaps=True)})
+        return Sends(neighbours={"predicted": Sent(PREDICTIONS, (points, *classes), gaps=True, noisy=True)})
 
     def remarks(self, problem: Problem) -> list[str]:
         """Which points were used, whether their labels were merged, and the remarks of the models."""
@@ -223,18 +223,19 @@ class FedRelax(Algorithm[State]):
             silent = silent._replace(predicted=np.full_like(silent.predicted, alike))
             return silent, Outbox({"predicted": silent.predicted})
         nobody = np.full((len(site.outside), *answers), np.nan)
-        return self._learn(site, silent, nobody, np.arange(site.node_count), turn)
+        predicted = site.values(silent.predicted, nobody)
+        return self._learn(site, silent, predicted, np.arange(site.node_count), turn)
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1)."""
         on_turn = site.colours == (turn.round - 1) % site.colour_count
         learners = np.flatnonzero(on_turn) if self.order == "colours" else np.arange(site.node_count)
-        return self._learn(site, state, inbox["predicted"], learners, turn)
+        return self._learn(site, state, _predicted(site, inbox), learners, turn)
 
-    def _learn(self, site: Site, state: State, received: Floats, learners: Ints, turn: Turn) -> tuple[State, Outbox]:
+    def _learn(self, site: Site, state: State, predicted: Floats, learners: Ints, turn: Turn) -> tuple[State, Outbox]:
         """Fit the learners, kind by kind, and let them label their points."""
         kinds = self._kinds(site)
-        sets = self._training_sets(site, state, received, kinds, self._recalled(site, state, kinds, turn), turn)
+        sets = self._training_sets(site, state, predicted, kinds, self._recalled(site, state, kinds, turn), turn)
         new = state
         for kind, nodes in _by_kind(kinds, learners):
             models = kind.fit_nodes(sets(nodes))
@@ -257,15 +258,15 @@ class FedRelax(Algorithm[State]):
         self,
         site: Site,
         state: State,
-        received: Floats,
+        predicted: Floats,
         kinds: list[LocalModel],
         recalled: list[WeightedRows | None],
         turn: Turn,
     ) -> Callable[[Ints], TrainingSets]:
-        """What nodes learn from this round."""
+        """What nodes learn from this round; ``predicted``: by own nodes and neighbours elsewhere, as it was sent."""
         sizes, points = np.maximum(site.data.sizes, 1), state.predicted.shape[1]
         rate = self.lam * (sizes / points if self.weighting == "average" else np.ones(site.node_count))
-        predicted, target = site.values(state.predicted, received), self._target(site, kinds)
+        target = self._target(site, kinds)
 
         def seed(node: int) -> int:
             return int(turn.rng(site.nodes[node]).integers(2**31))
@@ -318,7 +319,8 @@ class FedRelax(Algorithm[State]):
         """L_i, λ Σ_j A_ij δ(h_i, h_j), and how far the predictions move."""
         kinds = self._kinds(site)
         nothing: list[WeightedRows | None] = [None] * site.node_count  # what is recalled is no part of the objective
-        sets = self._training_sets(site, state, inbox["predicted"], kinds, nothing, Turn(0, site.nodes, 0))(site.nodes)
+        predicted, turn = _predicted(site, inbox), Turn(0, site.nodes, 0)
+        sets = self._training_sets(site, state, predicted, kinds, nothing, turn)(site.nodes)
         alike = sets.public.ndim == 2 and isinstance(sets.discrepancy, SquaredError)
         apart = _squared_apart(sets) if alike else self._apart_on_their_points(site, state, kinds, sets)
         return {
@@ -376,6 +378,11 @@ class FedRelax(Algorithm[State]):
         """The fitted models."""
         kinds = self._kinds(site)
         return FittedModels(_objects(self._fits(state.fitted)), kinds, site.classes if kinds[0].classifies else None)
+
+
+def _predicted(site: Site, inbox: Inbox) -> Floats:
+    """What was predicted, as it was sent: by own nodes, and by neighbours elsewhere."""
+    return site.values(inbox.sent["predicted"], inbox["predicted"])
 
 
 def _answers(site: Site, kind: LocalModel) -> tuple[int, ...]:

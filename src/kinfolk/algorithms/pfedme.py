@@ -99,8 +99,8 @@ class PFedMe(ParametricAlgorithm[State], Coordinated[State, Memory]):
 
     def sends(self, problem: Problem) -> Sends:
         """The coordinator receives w_i."""
-        w = Sent("parameters after local rounds", (self.width(problem),))
-        return Sends(coordinator={"w": w, "share": Sent("whether it has rows")})
+        w = Sent("parameters after local rounds", (self.width(problem),), noisy=True)
+        return Sends(coordinator={"w": w, "share": Sent("whether it has rows", public=True)})
 
     def init(self, site: Site, turn: Turn) -> tuple[State, Outbox]:
         """Start from the initial parameters of the loss."""

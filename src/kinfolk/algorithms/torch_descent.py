@@ -92,7 +92,7 @@ class TorchDescent(Descent[State]):
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1) and (2)."""
-        slope = self.slope(site, state.w, inbox["w"])  # (1)
+        slope = self.slope(site, state.w, inbox)  # (1)
         state = State(*self._stepper.advanced(*state, slope))  # (2)
         return state, Outbox({"w": state.w})
 

@@ -147,6 +147,10 @@ def fit(
     if mask is not None and rounds:
         mask(last - rounds + 1)  # refused before any work
     session = Session(network, algorithm, engine.open(network, algorithm), mask)
+    if session.privacy is not None and (start is not None or checkpoint is not None):
+        raise InputError(
+            "Expected neither start= nor checkpoint= with noise, got one: what was sent before would not be counted."
+        )
     checkpoints = None
     if checkpoint is not None:
         _check_sees_all(session.carrier)

@@ -312,7 +312,7 @@ class Loop:
             models = session.algorithm.complete(site, models)
         proven = bool(here.rows) and here.rows[-1]["round"] == here.count and "proven" in here.rows[-1]
         return Run(
-            session.problem, session.algorithm, stopped, here.count, self.settings.seed,
+            session.problem, session.algorithm, stopped, here.count, self.settings.seed, session.privacy,
             position=here, _models=models, _snapshot=snapshot, _certificate=self.certificate if proven else None,
         )  # fmt: skip
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import (
     Annotated,
@@ -120,6 +120,7 @@ class Inbox:
     neighbours: Arrays
     to_all: Arrays
     to_each: Arrays  # one row per own node
+    sent: Arrays = field(default_factory=dict)  # what the own nodes last sent to neighbours, as these received it
 
     def __getitem__(self, name: str) -> Any:
         return self.neighbours[name]
@@ -143,6 +144,8 @@ class Sent:
     shape: tuple[int, ...] = ()
     dtype: str = "float64"
     gaps: bool = False  # whether NaN may stand where a node has nothing to send
+    noisy: bool = False  # whether it may come with noise: then edges are computed from ``Inbox.sent``
+    public: bool = False  # whether it tells nothing of rows but their number
 
     @property
     def largest_bytes(self) -> int:
@@ -457,6 +460,14 @@ class Chaining(Carrier, Protocol):
 
         If that is fewer than were sent, something failed; the sites are as the last round that was made left them.
         """
+
+
+@runtime_checkable
+class Spending(Carrier, Protocol):
+    """A carrier that knows what noise its sites have added."""
+
+    def privacy(self, names: Sequence[Hashable]) -> Any:
+        """What has been spent, a ``Privacy``; None without noise."""
 
 
 class Engine(Protocol):

@@ -13,6 +13,7 @@ import pandas
 
 from kinfolk.checks import InputError, as_floats, listing
 from kinfolk.engine.numbers import number
+from kinfolk.engine.privacy import Privacy
 from kinfolk.engine.protocol import Snapshot
 from kinfolk.engine.saved_run import Account, save_run
 from kinfolk.network.network import Network
@@ -53,6 +54,8 @@ class Run:
         The number of the last round; a run that goes on from another counts from there.
     seed : int
         The seed of ``fit``.
+    privacy : Privacy or None
+        What noise on messages promises, node by node; None without noise.
 
     >>> from kinfolk import GTVMin, Network, fit, graphs
     >>> network = Network(graphs.chain(2), [([[1.0]], [0.0]), ([[1.0]], [1.0])])
@@ -66,6 +69,7 @@ class Run:
     stopped: str
     rounds: int
     seed: int = 0
+    privacy: Privacy | None = None
     position: Position = field(repr=False, kw_only=True)
     altered: bool = field(default=False, repr=False)  # whether the state is no longer what the messages belong to
     _models: Any = field(default=None, repr=False)
@@ -131,6 +135,7 @@ class Run:
         notes: list[str] = problem.remarks() if along_edges else problem.scale_remarks()
         if self._snapshot is None:
             notes.append("The rows are elsewhere: this run has no models, no errors of rows and no sharp certificate.")
+        notes += [] if self.privacy is None else [str(self.privacy)]
         last = {str(name): float(value) for name, value in self.history.iloc[-1].items()}
         return [*notes, *self.algorithm.remarks(problem), *self.algorithm.findings(last)]
 

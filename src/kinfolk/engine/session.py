@@ -27,6 +27,7 @@ from kinfolk.engine.protocol import (
     SiteId,
     SiteSnapshot,
     Snapshot,
+    Spending,
     Turn,
     axes_of,
 )
@@ -234,6 +235,11 @@ class Session:
         if not asked or self.whole_network is None:
             return {}
         return self.algorithm.overview(self.whole_network.site, self.snapshot(copy_=False).state)
+
+    @property
+    def privacy(self) -> Any:
+        """What noise promises, a ``Privacy``, where the carrier knows; None without noise."""
+        return self.carrier.privacy(self.problem.names) if isinstance(self.carrier, Spending) else None
 
     def certificate(self, enough: float = 0.0) -> Any:
         """The algorithm's proof of how good the answer is, where all states can be seen; None without one."""

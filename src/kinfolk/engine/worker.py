@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kinfolk.engine.author_checks import check_declared, check_outbox, check_state
+from kinfolk.engine.noise import NoisyOutbox
 from kinfolk.engine.protocol import (
     Algorithm,
     Arrays,
@@ -56,13 +57,22 @@ class SiteWorker:
         What may leave a node, to which every outbox is held.
     undoable : bool
         Whether a round of an algorithm that steps in place must be undoable: it costs a copy of the state.
+    noise : NoisyOutbox, optional
+        Adds noise to what leaves the nodes.
     """
 
     def __init__(
-        self, site: Site, algorithm: Algorithm[Any], homes: Ints, sends: Sends | None, *, undoable: bool
+        self,
+        site: Site,
+        algorithm: Algorithm[Any],
+        homes: Ints,
+        sends: Sends | None,
+        *,
+        undoable: bool,
+        noise: NoisyOutbox | None = None,
     ) -> None:
         self.site, self.algorithm, self.homes, self.sends = site, algorithm, homes, sends
-        self.undoable = undoable
+        self.undoable, self.noise = undoable, noise
         self.state: Any = None
         self.sent: Arrays = {}
         self._private = False  # whether the arrays of state and sent are ours alone, and may be changed in place
@@ -83,7 +93,7 @@ class SiteWorker:
         """Round 0; ``warm``: from the present state, for a problem that has changed since."""
         first = self.algorithm.resume(self.site, self.state, turn) if warm else self.algorithm.init(self.site, turn)
         self._checked = 0
-        self.state, outbox = self._checked_answer(self.site, first, None)
+        self.state, outbox = self._checked_answer(self.site, first, None, turn)
         self.sent, self._private, self._undo = outbox.neighbours, False, None
         return self._messages(outbox, self.site.nodes)
 
@@ -94,7 +104,7 @@ class SiteWorker:
         if here.part is None:
             self._remember_all()
             new = self.algorithm.step(self.site, self.state, inbox, request.turn)
-            self.state, outbox = self._checked_answer(here, new, self.sent)
+            self.state, outbox = self._checked_answer(here, new, self.sent, request.turn)
             self.sent, self._private = outbox.neighbours, False
         else:
             outbox = self._step_part(here, inbox, request.turn)
@@ -102,6 +112,8 @@ class SiteWorker:
 
     def finish(self, request: Request) -> Messages | Missing:
         """Take up the state that the algorithm proposes; ``settle`` decides whether it stays."""
+        if self.noise is not None:
+            return Missing("a solution that uses what no node has sent is none with noise")
         inbox = self._inbox(request, self.site)
         proposed = self.algorithm.finish(self.site, self.state, inbox, request.effort)
         if proposed is None:
@@ -190,7 +202,7 @@ class SiteWorker:
         axes = axes_of(self.state)
         own = {name: getattr(self.state, name)[nodes if axis == "node" else edges] for name, axis in axes.items()}
         new = self.algorithm.step(here, type(self.state)(**own), inbox, turn)
-        new_state, outbox = self._checked_answer(here, new, self.sent)
+        new_state, outbox = self._checked_answer(here, new, self.sent, turn)
         if not self._private:
             self.state, self.sent = _copied(self.state), {name: rows.copy() for name, rows in self.sent.items()}
             self._private = True
@@ -207,8 +219,11 @@ class SiteWorker:
             self.sent[name][nodes] = rows
         return outbox
 
-    def _checked_answer(self, here: Site, answer: Any, before: Arrays | None) -> tuple[Any, Outbox]:
-        """What an algorithm returned: in the first rounds it is looked at closely, what leaves a node always."""
+    def _checked_answer(self, here: Site, answer: Any, before: Arrays | None, turn: Turn) -> tuple[Any, Outbox]:
+        """What an algorithm returned: in the first rounds it is looked at closely, what leaves a node always.
+
+        This is the one place where messages leave an algorithm, and where they get noise.
+        """
         if self._checked < CHECKED_ROUNDS:
             self._checked += 1
             check_state(self.algorithm, here, answer, None if before is None else self.state)
@@ -216,6 +231,8 @@ class SiteWorker:
         state, outbox = answer
         if self.sends is not None:
             check_declared(self.algorithm, outbox, self.sends)
+        if self.noise is not None:
+            outbox = self.noise(outbox, np.arange(here.node_count) if here.part is None else here.part.nodes, turn)
         return state, outbox
 
     # ------------------------------------------------------------------ what is received, and what is sent
@@ -223,16 +240,18 @@ class SiteWorker:
     def _inbox(self, request: Request, here: Site) -> Inbox:
         """A row of every neighbour elsewhere, NaN from those who are away, and what the coordinator replied."""
         name = type(self.algorithm).__name__
-        neighbours = self._gathered(request)
+        neighbours, sent = self._gathered(request), self.sent
         each = request.to_each
         if here.part is not None:
             place, there = self._places(here, request.turn.active)
             neighbours = {name: _spread(rows, place, there) for name, rows in neighbours.items()}
             each = {name: rows[here.part.nodes] for name, rows in each.items()}
+            sent = {name: rows[here.part.nodes] for name, rows in sent.items()}
         return Inbox(
             Received(neighbours, f"the neighbours in {name}"),
             Received(request.to_all, f"the coordinator of {name}"),
             Received(each, f"the coordinator of {name}"),
+            sent,
         )
 
     def _gathered(self, request: Request) -> dict[str, Any]:

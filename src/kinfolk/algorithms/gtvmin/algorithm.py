@@ -107,13 +107,14 @@ class GTVMin(OptionalHooks):
         """Nodes that nothing is coupled to go to their own minimum, and stay there."""
         losses = site.local_losses(self.loss)
         state = warm_start.alone_at_minimum(site, losses, state, self.lam)
-        first = balance.first_report(losses, Scales.of(site, self.steps == "published"), way)
+        scales = Scales.of(site, self.steps == "published")
+        first = balance.first_report(losses, scales, way, self.steps == "balanced")
         return state, Outbox({"w_bar": state.w_bar}, first)
 
     def step(self, site: Site, state: State, inbox: Inbox, turn: Turn) -> tuple[State, Outbox]:
         """(1) and (2), relaxed; every tenth round also a report, from which the coordinator balances them."""
         w, w_bar, u, _ = state
-        lines, values = self.lines(site, inbox.to_all), site.values(w_bar, inbox["w_bar"])
+        lines, values = self.lines(site, inbox.to_all), site.values(inbox.sent["w_bar"], inbox["w_bar"])
         missed, report = balance.report(lines, state, values, self.reads(turn.round))
         u, flow = lines.dual(u, values)  # (1) u <- prox of σ(λAφ)* at u + σ D(2 w_new − w), flow = Dᵀu
         w, w_bar = lines.primal(w, w_bar, flow, turn.round)  # (2) w_new <- prox of τL at w − τ flow
@@ -136,7 +137,7 @@ class GTVMin(OptionalHooks):
 
     def measure(self, site: Site, state: State, inbox: Inbox) -> Arrays:
         """Both terms of the objective, and how well the optimality conditions hold."""
-        lines, values = self.lines(site, inbox.to_all), site.values(state.w_bar, inbox["w_bar"])
+        lines, values = self.lines(site, inbox.to_all), site.values(inbox.sent["w_bar"], inbox["w_bar"])
         return optimality.measures(lines, state, values)
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:

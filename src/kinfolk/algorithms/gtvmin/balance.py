@@ -9,6 +9,7 @@ more than with these.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -32,11 +33,12 @@ ROUNDING = 1e-26  # squares below this carry no information about balance
 
 PROGRESS = Sent("how far it moved and has to go, every tenth round")
 SENT = {  # to the coordinator
-    "pull": Sent("weight of its edges, once"),
+    "pull": Sent("weight of its edges, once", public=True),
     "curvature": Sent("curvature of the loss, once"),
-    "missed": Sent("number of messages that did not come, every tenth round"),
+    "missed": Sent("number of messages that did not come, every tenth round", public=True),
     **dict.fromkeys((*CONDITIONS, "moved_w", "moved_u", "mismatch"), PROGRESS),
 }
+UNASKED = {name: replace(sent, public=True) for name, sent in SENT.items()}  # without balancing: zeros, or nothing
 
 
 class Balance(NamedTuple):
@@ -114,12 +116,13 @@ def combined(memory: Balance | None, outbox: Arrays, turn: Turn, balanced: bool,
     return Balance(1.0, 1.0, len(turn.active))
 
 
-def first_report(losses: LocalLosses, scales: Scales, way: float) -> dict[str, Floats]:
-    """What sets the first η: the sums of s_e at the nodes, and how curved the losses are.
+def first_report(losses: LocalLosses, scales: Scales, way: float, balanced: bool) -> dict[str, Floats]:
+    """What sets the first η: the sums of s_e at the nodes, and how curved the losses are; not told if nobody asks.
 
     ``way`` is how far parameters have to go, as a part of the way from zero.
     """
-    return {"pull": way * scales.nodes, "curvature": losses.trace / losses.width}
+    curvature = losses.trace / losses.width if balanced else np.zeros_like(scales.nodes)
+    return {"pull": way * scales.nodes, "curvature": curvature}
 
 
 def due(round_: int) -> bool:

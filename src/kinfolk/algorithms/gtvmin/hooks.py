@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from kinfolk.algorithms.gtvmin import finish, uninformed, warm_start
-from kinfolk.algorithms.gtvmin.balance import SENT, Balance, due
+from kinfolk.algorithms.gtvmin.balance import SENT, UNASKED, Balance, due
 from kinfolk.algorithms.gtvmin.certificate import Certificate, certificate_at
 from kinfolk.algorithms.gtvmin.updates import Updates
 from kinfolk.algorithms.parametric import ParametricAlgorithm
@@ -33,7 +33,8 @@ class OptionalHooks(ParametricAlgorithm["State"], Coordinated["State", Balance |
 
     def sends(self, problem: Problem) -> Sends:
         """Neighbours receive parameters; the coordinator receives numbers that balance the steps."""
-        return Sends({"w_bar": Sent("parameters", (self.width(problem),))}, dict(SENT))
+        report = SENT if self.steps == "balanced" else UNASKED
+        return Sends({"w_bar": Sent("parameters", (self.width(problem),), noisy=True)}, dict(report))
 
     def replies(self, problem: Problem) -> Replies:
         """Two numbers that balance the steps."""
