@@ -206,10 +206,12 @@ def refusal_in(answer: bytes) -> tuple[str, int] | None:
 
 def _digest(requests: Mapping[SiteId, Request]) -> str:
     """What is asked for, letters aside."""
+    present = {id(request.turn.active): request.turn.active for request in requests.values()}  # in general one array
+    marks = {number: fingerprint(active) for number, active in present.items()}
     parts: list[Any] = []
     for site, request in requests.items():
         turn = request.turn
-        parts += [site, request.work, turn.round, turn.exchange, turn.seed, turn.active]
+        parts += [site, request.work, turn.round, turn.exchange, turn.seed, marks[id(turn.active)]]
         for arrays in (request.to_all, request.to_each):
             parts += [part for name, values in arrays.items() for part in (name, np.asarray(values))]
         parts.append("all" if request.carries is None else request.carries)

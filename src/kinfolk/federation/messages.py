@@ -148,7 +148,7 @@ class Terms:
 
     def encode_answer(self, key: Key, answer: Messages, letters: Mapping[SiteId, bytes]) -> bytes:
         """An answer as bytes, with letters that are closed."""
-        arrays: dict[str, Any] = {"senders": answer.senders}
+        arrays: dict[str, Any] = {"senders": answer.senders} if answer.coordinator else {}  # nobody else asks for them
         arrays |= {f"coordinator/{name}": values for name, values in answer.coordinator.items()}
         arrays |= {f"scalar/{name}": np.asarray(rows, dtype=np.float64) for name, rows in answer.scalars.items()}
         arrays |= {f"letter/{site}": np.frombuffer(letter, dtype=np.uint8) for site, letter in letters.items()}

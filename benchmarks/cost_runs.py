@@ -1,0 +1,380 @@
+"""What does a federation of a given size cost? Bytes, exchanges, memory, and the load of the relay, measured.
+
+    python benchmarks/cost_runs.py federations [--all]      # lines are added to benchmarks/cost_runs.csv
+    python benchmarks/cost_runs.py rounds [--all]           # ... to benchmarks/cost_rounds.csv
+
+Rounds of GTVMin with sites in other processes, over sockets, sealed, with all journals. A process has one site, whose
+memory is then its own, or, where there are more sites than processes, several of them in threads. Three kinds of
+networks differ in what has to travel:
+
+=====  ==========================================================================================
+ring   every node knows the next three; a site is a piece of the ring and has two neighbouring sites
+map    a grid; a site is a tile, its border grows as the root of its nodes
+mixed  every node knows three others, wherever they are: all sites are neighbours of all
+=====  ==========================================================================================
+
+``benchmarks/cost_model.py`` fits a model to these lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import gc
+import os
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kinfolk import Graph, GTVMin, InProcess, Network, Tolerance, fit
+from kinfolk.engine.protocol import Missing
+from kinfolk.federation.carrier import Post
+from kinfolk.federation.coordinator import Federation
+from kinfolk.federation.joining import Schema
+from kinfolk.federation.rows import SiteRows
+from kinfolk.federation.service import SiteService, peek
+from kinfolk.federation.sockets import SocketPost, serve
+from kinfolk.network.data import Data
+
+HERE = Path(__file__).parent
+RUNS, ROUNDS_NEEDED = HERE / "cost_runs.csv", HERE / "cost_rounds.csv"
+KNOWN = 3  # others that every node knows, on a ring or anywhere
+ROWS = 3  # of every node
+ROUNDS = 20
+EXCHANGES = 1 + ROUNDS + 2  # begin, rounds, and a measurement at either end
+MOST_PROCESSES, FEW_PROCESSES = 8, 4  # with a site each; where there are more sites
+RESIDUAL = 1e-4
+
+
+# ---------------------------------------------------------------------- networks
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network and how it is cut."""
+
+    kind: str
+    nodes: int  # about; a map has as many as fit into square tiles
+    sites: int
+    features: int = 4
+
+
+def tiles(sites: int) -> tuple[int, int]:
+    """Rows and columns of tiles, as square as possible.
+
+    >>> tiles(200)
+    (10, 20)
+    """
+    rows = next(k for k in range(int(sites**0.5), 0, -1) if sites % k == 0)
+    return rows, sites // rows
+
+
+def edges_of(case: Case) -> tuple[int, Any]:
+    """The number of nodes, and pairs of nodes; consecutive nodes are at the same site."""
+    if case.kind == "map":
+        return _map(case)
+    here = np.repeat(np.arange(case.nodes), KNOWN)
+    there = here + np.tile(np.arange(1, KNOWN + 1), case.nodes)
+    if case.kind == "mixed":
+        there = here + np.random.default_rng(0).integers(1, case.nodes, len(here))
+    pairs = np.sort(np.stack([here, there % case.nodes], axis=1), axis=1)
+    return case.nodes, np.unique(pairs, axis=0)
+
+
+def _map(case: Case) -> tuple[int, Any]:
+    rows, columns = tiles(case.sites)
+    side = max(round((case.nodes / case.sites) ** 0.5), 1)
+    number = np.arange(case.sites * side**2).reshape(rows, columns, side, side)  # tile by tile
+    grid = number.transpose(0, 2, 1, 3).reshape(rows * side, columns * side)
+    joined = ((grid[:, :-1], grid[:, 1:]), (grid[:-1], grid[1:]))
+    return grid.size, np.concatenate([np.stack([one.ravel(), other.ravel()], axis=1) for one, other in joined])
+
+
+def network_of(case: Case) -> Network:
+    """Noisy rows of two models, half of the nodes each, with the edges of the case."""
+    nodes, pairs = edges_of(case)
+    rng = np.random.default_rng(1)
+    owner = np.repeat(np.arange(nodes), ROWS)
+    X = rng.normal(size=(len(owner), case.features))
+    y = X.sum(axis=1) * np.where(owner < nodes // 2, 1.0, -1.0) + rng.normal(size=len(owner))
+    return Network(Graph(nodes, pairs), Data.from_rows(X, y, owner, nodes))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What has to be known of a network that is cut into sites, to say what it costs."""
+
+    nodes: float
+    edges: float
+    sites: float
+    features: float
+    boundary: float  # rows that all sites send to neighbouring sites in an exchange
+    pairs: float  # letters in an exchange: of every site to each neighbouring one
+    own_nodes: float  # of the largest site
+    own_edges: float  # that touch it
+    own_letters: float  # that it sends
+    crossing: float  # edges that two sites know
+
+
+def counted(graph: Graph, case: Case) -> Counts:
+    """Counts of a network as it is."""
+    blocks = np.array_split(np.arange(graph.node_count), case.sites)
+    home = np.repeat(np.arange(case.sites), [len(block) for block in blocks])
+    ends = np.stack([np.concatenate([graph.head, graph.tail]), np.concatenate([graph.tail, graph.head])])
+    ends = ends[:, home[ends[0]] != home[ends[1]]]  # each crossing edge in either direction
+    sent = np.unique(np.stack([home[ends[1]], ends[0]]), axis=1)  # (receiving site, node)
+    letters = np.unique(np.stack([home[sent[1]], sent[0]]), axis=1)
+    known = np.bincount(home[graph.head], minlength=case.sites) + np.bincount(home[graph.tail], minlength=case.sites)
+    known -= np.bincount(home[graph.head][home[graph.head] == home[graph.tail]], minlength=case.sites)
+    each = np.bincount(letters[0], minlength=case.sites)
+    return Counts(
+        graph.node_count, graph.edge_count, case.sites, case.features, sent.shape[1], letters.shape[1],
+        max(map(len, blocks)), int(known.max()), int(each.max()), ends.shape[1] // 2,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- a federation, measured
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One line of the table: a case, its counts, and what was measured."""
+
+    kind: str
+    nodes: int
+    edges: int
+    sites: int
+    features: int
+    boundary: int
+    pairs: int
+    own_nodes: int
+    own_edges: int
+    own_letters: int
+    crossing: int
+    processes: int  # with sites in them
+    algorithm_bytes: int  # that the algorithm sent in the run, as if every node were a site
+    hello_in: int  # bytes that the relay received when the sites introduced themselves
+    join_out: int  # bytes that it sent for the sites to join
+    step_in: int  # bytes that it received in an ordinary exchange
+    step_out: int
+    report_in: int  # ... in a round whose numbers the coordinator reads
+    measure_in: int  # ... in a measurement
+    measure_out: int
+    journal: int  # bytes of the coordinator's journal for an exchange
+    site_journal: int  # the same for the largest site
+    site_ledger: int
+    relay_cpu: float  # processor seconds of the relay per exchange
+    site_cpu: float  # ... of a site, on average
+    seconds: float  # per exchange
+    memory: int  # peak of the process of a site; 0 where it has several
+    relay_memory: int
+    load: float  # of the machine
+
+
+class Counting:
+    """Passes everything on, and writes down bytes and seconds by what is asked for."""
+
+    def __init__(self, post: Post) -> None:
+        self.post = post
+        self.bytes: dict[str, list[tuple[int, int]]] = defaultdict(list)  # sent, received
+
+    def ask(self, blobs: Mapping[str, bytes], most: Mapping[str, int], seconds: float) -> Mapping[str, bytes | Missing]:
+        """Ask the sites."""
+        answers = self.post.ask(blobs, most, seconds)
+        found = [answer for answer in answers.values() if not isinstance(answer, Missing)]
+        self.bytes[work_of(next(iter(blobs.values())))].append((sum(map(len, blobs.values())), sum(map(len, found))))
+        return answers
+
+
+def work_of(blob: bytes) -> str:
+    """What a message asks a site to do; a step whose numbers the coordinator reads is a report."""
+    kind, _ = peek(blob)
+    if kind != "request":
+        return kind
+    work = next(each for each in ("begin", "step", "measure") if f'"work":"{each}"'.encode() in blob)
+    return "report" if work == "step" and any(f'"round":{k},'.encode() in blob for k in range(10, 99, 10)) else work
+
+
+def peak_memory() -> int:
+    """Bytes, of this process; since ``forget_peak``, if that was called."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+def forget_peak() -> None:
+    """Let the peak begin anew."""
+    gc.collect()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+class TimedService(SiteService):
+    """A site that adds up the processor time of its work."""
+
+    def __init__(self, name: str, rows: SiteRows, folder: Path) -> None:
+        super().__init__(name, rows, folder)
+        self.taken: list[float] = []
+
+    def _request(self, content: bytes) -> bytes:
+        began = time.thread_time()
+        answer = super()._request(content)
+        self.taken.append(time.thread_time() - began)
+        return answer
+
+
+def hosted(sites: Mapping[str, SiteRows], folder: str, address: tuple[str, int], answers: Any) -> None:
+    """A process with some sites; when they have ended it tells what they took."""
+    services = [TimedService(name, rows, Path(folder) / name) for name, rows in sites.items()]
+    threads = [threading.Thread(target=serve, args=(service, address)) for service in services]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    journals = [sum(f.stat().st_size for f in (each.folder / "runs").rglob("requests")) for each in services]
+    ledgers = [(each.folder / "left.csv").stat().st_size for each in services]
+    cpu = [float(np.mean(each.taken[-EXCHANGES:])) for each in services]
+    answers.put((cpu, max(journals) // EXCHANGES, max(ledgers) // len(services[0].taken), peak_memory()))
+
+
+@contextlib.contextmanager
+def hosts(network: Network, case: Case, count: int, folder: str, address: tuple[str, int]) -> Iterator[list[Any]]:
+    """Processes that have the sites; what they tell at the end is put into the list."""
+    blocks = np.array_split(np.arange(network.graph.node_count), case.sites)
+    rows = {f"site {k}": SiteRows.of(network, block) for k, block in enumerate(blocks)}
+    context, processes, found = get_context("spawn"), [], []
+    answers = context.Queue()
+    for names in np.array_split(list(rows), count):
+        given = ({name: rows[name] for name in names.tolist()}, folder, address, answers)
+        processes.append(context.Process(target=hosted, args=given))
+        processes[-1].start()
+    del rows, given
+    try:
+        yield found
+    finally:
+        found += [answers.get(timeout=120) for _ in processes]
+        for process in processes:
+            process.join()
+
+
+def measured(case: Case, processes: int = MOST_PROCESSES) -> Measured:
+    """A run in a federation, and what it took."""
+    network, count = network_of(case), case.sites if case.sites <= processes else FEW_PROCESSES
+    counts = counted(network.graph, case)
+    graph, schema = network.graph, Schema(network.features)
+    with contextlib.ExitStack() as stack:
+        folder, sockets = stack.enter_context(tempfile.TemporaryDirectory()), stack.enter_context(SocketPost())
+        with hosts(network, case, count, folder, sockets.address) as told:
+            del network
+            forget_peak()
+            post = Counting(sockets)
+            names = [f"site {k}" for k in range(case.sites)]
+            federation = Federation(graph, names, post, schema, folder=Path(folder) / "coordinator", patience=300)
+            settings: dict[str, Any] = {"stop": None, "measure_every": None, "progress": False, "engine": federation}
+            problem = federation.gather()
+            fit(problem, GTVMin(), rounds=1, **settings)  # everything is compiled and read once
+            began, cpu = time.perf_counter(), time.process_time()
+            run = fit(problem, GTVMin(), rounds=ROUNDS, **settings)
+            seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+            journal = (Path(folder) / "coordinator" / "answers-2").stat().st_size
+            peak = peak_memory()
+            sockets.close()
+            federation.close()
+    site_cpu = [each for cpus, *_ in told for each in cpus]
+    first = {work: each[-1] for work, each in post.bytes.items()}
+    return Measured(
+        case.kind, *(int(each) for each in asdict(counts).values()), count,
+        int(run.history["bytes"].iloc[-1]), first["hello"][1], first["join"][0], first["step"][1], first["step"][0],
+        first["report"][1], first["measure"][1], first["measure"][0], journal // EXCHANGES,
+        max(each[1] for each in told), max(each[2] for each in told), cpu / EXCHANGES, float(np.mean(site_cpu)),
+        seconds / EXCHANGES, max(each[3] for each in told) if count == case.sites else 0, peak, os.getloadavg()[0],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Needed:
+    """How many rounds a network needs in a federation."""
+
+    kind: str
+    nodes: int
+    rounds: int
+    seconds: float
+    load: float
+
+
+def needed(case: Case) -> Needed:
+    """Rounds until the residual is 1e-4, with sites in this process: nobody sees the whole network."""
+    network = network_of(case)
+    began = time.process_time()
+    rule = Tolerance(RESIDUAL, None)
+    run = fit(network, GTVMin(), rounds=5_000, stop=rule, engine=InProcess(case.sites), progress=False)
+    return Needed(case.kind, network.graph.node_count, run.rounds, time.process_time() - began, os.getloadavg()[0])
+
+
+# ---------------------------------------------------------------------- tables of lines
+
+FIT = [
+    *(Case(kind, 1_000, 2) for kind in ("ring", "map", "mixed")),
+    *(Case(kind, 10_000, 4, 10) for kind in ("ring", "map", "mixed")),
+    *(Case(kind, 10_000, 20) for kind in ("ring", "map", "mixed")),
+    *(Case(kind, 30_000, 8) for kind in ("map", "mixed")),
+]
+CHECK = [
+    Case("map", 1_000, 200),
+    Case("mixed", 3_000, 50, 6),
+    Case("map", 100_000, 4, 10),
+    Case("mixed", 100_000, 8),
+    Case("ring", 100_000, 100),
+    Case("mixed", 100_000, 200),
+    Case("map", 1_000_000, 50),
+    Case("map", 1_000_000, 200),
+]
+SIZES = [Case(kind, nodes, 2) for nodes in (1_000, 10_000, 100_000, 1_000_000) for kind in ("ring", "map", "mixed")]
+
+
+def add(path: Path, lines: Sequence[Any]) -> None:
+    """Lines at the end of a table."""
+    fresh = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        if fresh:
+            table.writerow([field.name for field in fields(lines[0])])
+        table.writerows(
+            [f"{value:.4g}" if isinstance(value, float) else value for value in asdict(line).values()] for line in lines
+        )
+
+
+def in_a_process(work: Any, case: Case, path: Path) -> None:
+    """Each case in a process of its own, so that one does not leave memory to the next."""
+    process = get_context("spawn").Process(target=_added, args=(work, case, path))
+    process.start()
+    process.join()
+    print(f"{case}: {'done' if process.exitcode == 0 else 'FAILED'}", flush=True)
+
+
+def _added(work: Any, case: Case, path: Path) -> None:
+    add(path, [work(case)])
+
+
+def main() -> None:
+    """Measure one case after the other."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("federations", "rounds"))
+    parser.add_argument("--all", action="store_true", help="up to a million nodes; half an hour")
+    given = parser.parse_args()
+    rounds = given.what == "rounds"
+    cases = SIZES if rounds else FIT + CHECK
+    for case in cases if given.all else [case for case in cases if case.nodes <= 10_000]:
+        in_a_process(needed if rounds else measured, case, ROUNDS_NEEDED if rounds else RUNS)
+
+
+if __name__ == "__main__":
+    main()
