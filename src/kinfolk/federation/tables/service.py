@@ -13,6 +13,7 @@ import pandas
 from kinfolk.checks import InputError
 from kinfolk.engine.protocol import Arrays
 from kinfolk.engine.wire import Key, WireError
+from kinfolk.federation.allowance import Allowance
 from kinfolk.federation.joining import Join
 from kinfolk.federation.keys import Peer, Pins
 from kinfolk.federation.ledger import Entry
@@ -68,17 +69,19 @@ class TableService(SiteService):
         Whether to refuse sums that are not masked.
     settings : Settings, optional
         What the owner has agreed to learn; other settings are refused. None: any.
+    allowance : Allowance, optional
+        How many jobs the site takes part in; None: without bounds.
     """
 
     def __init__(
         self, name: str, table: pandas.DataFrame, folder: str | Path, units: Mapping[str, str] | None = None,
-        *, secure: bool = False, settings: Settings | None = None,
+        *, secure: bool = False, settings: Settings | None = None, allowance: Allowance | None = None,
     ) -> None:  # fmt: skip
         if table.empty:
             raise InputError("Expected rows at this site, got none: check the file, or leave the federation.")
         super().__init__(name, NOT_YET, folder)
         self.table = SiteTable(table, units or {})
-        self.secure, self.settings = secure, settings
+        self.secure, self.settings, self.jobs = secure, settings, allowance
         self.left: list[Left] = []
         self._last: tuple[bytes, bytes] | None = None
         self._job, self._number = b"", 0  # of the last question: no other may have it, as masks are for one answer
@@ -137,6 +140,8 @@ class TableService(SiteService):
             return self._last[1]
         _, key = peek(content)
         if key.run != self._job:  # masks of another job are never used again
+            if self.jobs is not None:
+                self.jobs.begin(key.run, self.name, self.folder)
             self._job, self._number, self._masks = key.run, 0, None
         if key.number <= self._number:
             raise WireError(f"Expected a question after number {self._number}, got {key.number}: it is too old.")
