@@ -35,7 +35,7 @@ from kinfolk.algorithms.bigfl import CosineEmbedding
 from kinfolk.algorithms.ifca import Given, Uniform
 from kinfolk.checks import LearningError
 from kinfolk.engine.in_process import WorkersHere
-from kinfolk.engine.protocol import Coordinated, Messages, Missing, Outbox, PerNode, Reply, Sends, Sent, Turn
+from kinfolk.engine.protocol import Coordinated, Messages, Missing, Outbox, PerNode, Reply, Request, Sends, Sent, Turn
 from kinfolk.engine.session import Session
 from kinfolk.engine.worker import SiteWorker
 from kinfolk.network.problem import Problem
@@ -732,7 +732,7 @@ def test_the_coordinator_knows_the_scene():
     network = difficult_network()
     for algorithm in (FedAvg(), PFedMe(), IFCA(model_count=2, initial=Uniform(0.0, 1.0)), Pooled()):
         carrier = InProcess().open(network, algorithm)
-        first = carrier.workers[0].begin(everybody(network), warm=False)
+        first = carrier.workers[0].begin(Request("begin", everybody(network)))
         assert isinstance(first, Messages)
         assert "w" not in first.coordinator
         assert isinstance(algorithm, Coordinated)

@@ -21,6 +21,7 @@ from kinfolk import InputError, Network, fit
 from kinfolk.cli import app
 from kinfolk.engine.locking import running_in
 from kinfolk.federation.agreement import AGREEMENT, Agreement
+from kinfolk.federation.allowance import Allowance
 from kinfolk.federation.coordinator import Federation
 from kinfolk.federation.files import locked
 from kinfolk.federation.flower import tether
@@ -311,6 +312,46 @@ def test_a_site_answers_only_what_its_owner_has_agreed_to(federation, services):
     stranger = Federation(coordinator.graph, ["north", "spy"], post, coordinator.schema, coordinator.public)
     with pytest.raises(InputError, match="Expected neighbours among the agreed sites, got 'spy'"):
         fit(stranger.gather(), algorithms["tailored"], rounds=1, engine=stranger, progress=False)
+
+
+def with_bounds(federation, services, folder, **bounds):
+    """Both sites after their owners have agreed to bounds."""
+    replace(Agreement.read(federation), **bounds).write(federation)
+    found = {}
+    for site, service in services.items():
+        service.close()
+        invitation = invitation_for(federation, site, folder / f"{site}.invite", days=1)
+        participant = Participant.of(invitation, folder / f"{site}.csv", folder / site)
+        assert not participant.has_consent
+        participant.consent()
+        found[site] = participant.service()
+    services.update(found)
+    return participant
+
+
+def test_a_site_takes_part_in_as_many_rounds_and_runs_as_its_owner_has_agreed_to(federation, services, tmp_path):
+    participant = with_bounds(federation, services, tmp_path, rounds=2, runs=2)
+    assert participant.leaving()["how often"] == ["2 runs at most, with 2 rounds each; more are refused."]
+    coordinator, problem, algorithms = gathered(federation, services)
+    main = {"algorithm": algorithms["tailored"], "engine": coordinator, "stop": None, "progress": False}
+    more = fit(problem, rounds=3, **main)
+    assert more.rounds == 2
+    assert "stopped before round 3: no site answered" in more.stopped
+    services["south"].close()
+    services["south"] = participant.service()  # started again, it still knows how many there were
+    coordinator.post.services["south"] = services["south"]
+    assert fit(problem, rounds=2, **main).rounds == 2
+    with pytest.raises(InputError, match="Expected 2 runs at most, as the owner of site 'north' has agreed to"):
+        fit(problem, rounds=1, **main)
+    with_bounds(federation, services, tmp_path, rounds=2, runs=3)
+    coordinator, problem, _ = gathered(federation, services)
+    assert fit(problem, rounds=1, **{**main, "engine": coordinator}).rounds == 1
+
+
+def test_a_site_is_not_asked_for_the_same_round_without_end():
+    Allowance(rounds=4, runs=1).check(4, 50, "north")
+    with pytest.raises(InputError, match="Expected 4 rounds at most, as the owner of site 'north' has agreed to"):
+        Allowance(rounds=4, runs=1).check(4, 51, "north")
 
 
 def test_models_of_the_comparison_are_not_kept_as_tailored_ones(federation, services):

@@ -8,6 +8,9 @@ Algorithms 1 and 2; in an earlier form in 2023.
 
     h_i <- argmin_h  L_i(h) + λ Σ_j A_ij δ(h, h_j)        at all nodes at once, h_j as last received             (1)
 
+Where a message does not come, a node learns from what it last received over that edge. So the fixed points are those
+without loss: unlike a dual variable, what was received is not added to, and cannot drift.
+
 D = L is the squared error, or the cross-entropy for classes, unless another discrepancy is given. (1) is a fit to
 weighted rows: own rows count 1 each, a point of P_j with the label that j gave it counts λ A_ij m_i / m'. So any model
 that can weigh its rows will do, and neighbours receive predictions, never parameters or data. With one common set of
@@ -34,7 +37,7 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.algorithms.parametric import ratio
 from kinfolk.checks import AtLeast, InputError, LearningError, listing
-from kinfolk.engine.protocol import PREDICTIONS, Algorithm, Arrays, Inbox, Outbox, PerNode, Sends, Sent, Turn
+from kinfolk.engine.protocol import PREDICTIONS, Algorithm, Arrays, Inbox, Outbox, PerEdge, PerNode, Sends, Sent, Turn
 from kinfolk.local_models.discrepancies import CrossEntropy, Discrepancy, SquaredError
 from kinfolk.local_models.estimators import as_local_model
 from kinfolk.local_models.fitted import FittedModels
@@ -55,6 +58,8 @@ class State(NamedTuple):
     )
     predicted: PerNode  # (nodes, points) or (nodes, points, classes); NaN: nothing yet
     moved: PerNode  # (nodes,) mean squared change of the predictions, in the node's last update
+    received: PerEdge  # (edges, 2, points, ...) last over it, of its smaller end and of its larger; NaN: nothing yet;
+    # (edges, 0) where every message comes, and nothing need be kept
 
 
 @dataclass(frozen=True)
@@ -216,7 +221,10 @@ class FedRelax(Algorithm[State]):
         kinds = self._kinds(site)
         answers = _answers(site, kinds[0])
         silent = State(
-            self._no_fits(site), np.full((site.node_count, *answers), np.nan), np.full(site.node_count, np.inf)
+            self._no_fits(site),
+            np.full((site.node_count, *answers), np.nan),
+            np.full(site.node_count, np.inf),
+            np.full((len(site.weights), *((0,) if site.live is None else (2, *answers))), np.nan),
         )
         if self.start == "zero":
             alike = 1 / answers[-1] if kinds[0].classifies else 0.0
@@ -230,7 +238,14 @@ class FedRelax(Algorithm[State]):
         """(1)."""
         on_turn = site.colours == (turn.round - 1) % site.colour_count
         learners = np.flatnonzero(on_turn) if self.order == "colours" else np.arange(site.node_count)
-        return self._learn(site, state, _predicted(site, inbox), learners, turn)
+        predicted, keeps = _predicted(site, inbox), state.received.shape[1] > 0
+        if keeps:
+            state = state._replace(received=_received(site, state, predicted))
+        if keeps and site.live is not None:  # what was last received differs from edge to edge
+            others = state.received[:, ::-1].reshape(-1, *state.predicted.shape[1:])[site.own_ends]
+            site = site.with_own_neighbours()
+            predicted = site.values(state.predicted, others)
+        return self._learn(site, state, predicted, learners, turn)
 
     def _learn(self, site: Site, state: State, predicted: Floats, learners: Ints, turn: Turn) -> tuple[State, Outbox]:
         """Fit the learners, kind by kind, and let them label their points."""
@@ -248,7 +263,7 @@ class FedRelax(Algorithm[State]):
             moved = _mean_square(labels - state.predicted[nodes if len(nodes) < site.node_count else slice(None)])
             moved[np.isnan(moved)] = np.inf  # it had predicted nothing before
             if len(nodes) == site.node_count:
-                return State(fitted, labels, moved), Outbox({"predicted": labels})
+                return State(fitted, labels, moved, state.received), Outbox({"predicted": labels})
             new = State(*(field.copy() for field in state)) if new is state else new
             new.fitted[nodes], new.predicted[nodes], new.moved[nodes] = fitted, labels, moved
         new = new._replace(moved=np.where(_has_model(new.fitted), new.moved, 0.0))
@@ -383,6 +398,12 @@ class FedRelax(Algorithm[State]):
 def _predicted(site: Site, inbox: Inbox) -> Floats:
     """What was predicted, as it was sent: by own nodes, and by neighbours elsewhere."""
     return site.values(inbox.sent["predicted"], inbox["predicted"])
+
+
+def _received(site: Site, state: State, predicted: Floats) -> Floats:
+    """(edges, 2, points, ...) what either end has now sent over every edge; as before where nothing comes."""
+    new: Floats = np.stack([predicted[site.head], predicted[site.tail]], axis=1)
+    return new if site.live is None else np.where(site.live.reshape(-1, *[1] * (new.ndim - 1)), new, state.received)
 
 
 def _answers(site: Site, kind: LocalModel) -> tuple[int, ...]:

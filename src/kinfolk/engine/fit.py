@@ -146,7 +146,8 @@ def fit(
     mask = _mask_of(network, edges)
     if mask is not None and rounds:
         mask(last - rounds + 1)  # refused before any work
-    session = Session(network, algorithm, engine.open(network, algorithm), mask)
+    carrier = engine.open(network, algorithm)
+    session = Session(network, algorithm, carrier, mask, everybody=settings.participation == 1.0)
     if session.privacy is not None and (start is not None or checkpoint is not None):
         raise InputError(
             "Expected neither start= nor checkpoint= with noise, got one: what was sent before would not be counted."
@@ -177,7 +178,8 @@ def go_on(
     check_arguments(network, algorithm, settings)
     carrier = settings.engine.open(network, algorithm)
     _check_sees_all(carrier)
-    session = Session(network, algorithm, carrier, _mask_of(network, settings.edges))
+    mask = _mask_of(network, settings.edges)
+    session = Session(network, algorithm, carrier, mask, everybody=settings.participation == 1.0)
     if carrier.lost != saved.lost:
         raise InputError(f"Expected an engine that loses {saved.lost:.0%} of the messages, got {carrier.lost:.0%}.")
     session.begin(Turn(0, np.arange(network.graph.node_count), settings.seed))  # to know what a state looks like

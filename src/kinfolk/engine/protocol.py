@@ -204,7 +204,7 @@ class Algorithm(ABC, Generic[S]):
 
     @abstractmethod
     def init(self, site: Site, turn: Turn) -> tuple[S, Outbox]:
-        """The first state of every own node, and what it sends."""
+        """The first state of every own node, and what it sends. ``site.live`` is None if every message will come."""
 
     @abstractmethod
     def step(self, site: Site, state: S, inbox: Inbox, turn: Turn) -> tuple[S, Outbox]:
@@ -377,7 +377,7 @@ class Request:
     inbox: Mapping[SiteId, Arrays] = field(default_factory=dict)  # from the other sites
     to_all: Arrays = field(default_factory=dict)
     to_each: Arrays = field(default_factory=dict)  # one row per own node
-    carries: Bools | None = None  # (edges of the site,) None: everybody is present and every edge carries
+    carries: Bools | None = None  # (edges of the site,) None: all carry; in round 0: in every round that comes
     effort: float = 0.0
 
 

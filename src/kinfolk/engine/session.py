@@ -59,6 +59,8 @@ class Session:
         Where the sites are.
     edges : callable, optional
         From the number of a round to a mask (edges,) of those that carry.
+    everybody : bool
+        Whether all nodes take part in every round.
     """
 
     def __init__(
@@ -67,8 +69,12 @@ class Session:
         algorithm: Algorithm[Any],
         carrier: Carrier,
         edges: Callable[[int], Bools] | None = None,
+        *,
+        everybody: bool = True,
     ) -> None:
         self.problem, self.algorithm, self.carrier, self.edges = problem, algorithm, carrier, edges
+        # Whether every message comes; where states are not seen, sites may be away.
+        self._complete = everybody and edges is None and not carrier.lost and carrier.sees_all
         graph = problem.graph
         self.home = np.empty(graph.node_count, dtype=np.int64)
         for k, scope in enumerate(carrier.sites):
@@ -104,8 +110,9 @@ class Session:
         sites, count = range(len(self.carrier.sites)), self.algorithm.first_exchanges(self.memory)
         for exchange in range(count):
             here = replace(turn, exchange=exchange)
-            first = Request("resume" if warm else "begin", here)
-            answers = self._answers({s: self._request("step", s, here) if exchange else first for s in sites})
+            answers = self._answers(
+                {s: self._request("step", s, here) if exchange else self._first_request(s, here, warm) for s in sites}
+            )
             self._deliver(answers)
             self._coordinate(answers, here)
         if count > 1:
@@ -273,6 +280,10 @@ class Session:
             return {site: self._request("step", site, turn) for site in sites}
         present = np.unique(self.home[turn.active]).tolist()
         return {site: self._request("step", site, turn, carries[self.carrier.sites[site].edges]) for site in present}
+
+    def _first_request(self, site: SiteId, turn: Turn, warm: bool) -> Request:
+        carries = None if self._complete else np.ones(len(self.carrier.sites[site].edges), dtype=bool)
+        return Request("resume" if warm else "begin", turn, carries=carries)
 
     def _request(
         self, work: Any, site: SiteId, turn: Turn, carries: Bools | None = None, effort: float = 0.0

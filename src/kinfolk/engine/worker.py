@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -87,13 +88,15 @@ class SiteWorker:
             return self.measure(request)
         if request.work == "finish":
             return self.finish(request)
-        return self.begin(request.turn, warm=request.work == "resume")
+        return self.begin(request)
 
-    def begin(self, turn: Turn, *, warm: bool) -> Messages:
-        """Round 0; ``warm``: from the present state, for a problem that has changed since."""
-        first = self.algorithm.resume(self.site, self.state, turn) if warm else self.algorithm.init(self.site, turn)
+    def begin(self, request: Request) -> Messages:
+        """Round 0, or "resume": from the present state, for a problem that has changed since."""
+        site = self.site if request.carries is None else replace(self.site, live=request.carries)
+        turn, warm = request.turn, request.work == "resume"
+        first = self.algorithm.resume(site, self.state, turn) if warm else self.algorithm.init(site, turn)
         self._checked = 0
-        self.state, outbox = self._checked_answer(self.site, first, None, turn)
+        self.state, outbox = self._checked_answer(site, first, None, turn)
         self.sent, self._private, self._undo = outbox.neighbours, False, None
         return self._messages(outbox, self.site.nodes)
 

@@ -81,9 +81,12 @@ class Agreement:
         For ``"fit"``: more settings of ``learn``, such as members and lam.
     secure : bool
         For ``"fit"``: whether sums over sites are masked, so that nobody sees those of one site.
+    runs : int
+        How many runs a site takes part in, at most: one for the algorithm, and one for everything it is compared with,
+        each time that the federation is run. With ``"fit"`` a job is one.
     rounds, tolerance, seed, patience
-        At most so many rounds, until the residual is so small; the seed of all draws; seconds until a site that does
-        not answer is away.
+        At most so many rounds in a run, until the residual is so small; the seed of all draws; seconds until a site
+        that does not answer is away.
     """
 
     name: str
@@ -99,6 +102,7 @@ class Agreement:
     scale: bool = True
     public: Annotated[int, Between(1, 100_000)] = 100
     test: Annotated[float, Between(0, 1, open_high=True)] = 0.2
+    runs: Annotated[int, AtLeast(1)] = 20
     rounds: Annotated[int, AtLeast(1)] = 100
     tolerance: Annotated[float, AtLeast(0)] = 1e-4
     seed: Annotated[int, AtLeast(0)] = 0

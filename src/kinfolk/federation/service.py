@@ -19,6 +19,7 @@ from kinfolk.checks import InputError, check_parameters, listing
 from kinfolk.engine.protocol import Algorithm, Models
 from kinfolk.engine.specs import Spec, differences, spec_of
 from kinfolk.engine.wire import HEAD, KINDS, MAGIC, Blob, Expected, Key, WireError, read, written
+from kinfolk.federation.allowance import Allowance
 from kinfolk.federation.files import locked, replace_file
 from kinfolk.federation.joining import ALL_ROWS, MOST_JOIN, MOST_TEXT, Introduction, Join, Schema, read_hello
 from kinfolk.federation.keys import Pins, SiteKey, fingerprint_of
@@ -86,6 +87,8 @@ class SiteService:
         a site's own choice, such as the model of FedRelax.
     agreed : Agreed, optional
         What the owner has agreed to; anything else is refused. None: all that kinfolk ships, with anybody.
+    allowance : Allowance, optional
+        How often the site may be asked; None: without bounds.
     """
 
     def __init__(
@@ -96,10 +99,11 @@ class SiteService:
         algorithm: Algorithm[Any] | None = None,
         *,
         agreed: Agreed | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         rows.check()
         self.name, self.rows, self.folder, self.algorithm = name, rows, Path(folder), algorithm
-        self.agreed = agreed
+        self.agreed, self.allowance = agreed, allowance
         self._lock = locked(self.folder)
         self.key, self.ledger = SiteKey.at(self.folder), Ledger(self.folder)
         self.runs: dict[int, SiteRun] = {}  # the lanes of the present run
@@ -197,6 +201,7 @@ class SiteService:
                 self.agreed.check_join(join)
             run = self._made(join)
             Pins(self.folder).check(join.peers)
+            self._count_run(key.run)
             over = {lane for lane, other in self.runs.items() if lane == key.lane or other.join.key.run != key.run}
             for lane in over:
                 self.runs.pop(lane).close()
@@ -211,10 +216,16 @@ class SiteService:
 
     # ------------------------------------------------------------------ a run
 
+    def _count_run(self, run: bytes) -> None:
+        """Refuse a run beyond those that the owner has agreed to."""
+        if self.allowance is not None:
+            self.allowance.begin(run, self.name, self.folder)
+
     def _made(self, join: Join) -> SiteRun:
         algorithm = self._algorithm(join.spec)
         rows = self.part(join.part).with_features(join.features)
-        return SiteRun(join, algorithm, rows, self.key, self.name, self._folder_of(join), self.ledger)
+        folder = self._folder_of(join)
+        return SiteRun(join, algorithm, rows, self.key, self.name, folder, self.ledger, self.allowance)
 
     def _folder_of(self, join: Join) -> Path | None:
         """Where a run is kept."""

@@ -24,6 +24,7 @@ from kinfolk.engine.protocol import Algorithm, Arrays, Messages, Models, Request
 from kinfolk.engine.specs import types_in
 from kinfolk.engine.wire import Blob, Key, WireError
 from kinfolk.engine.worker import SiteWorker
+from kinfolk.federation.allowance import Allowance
 from kinfolk.federation.files import Journal, replace_file
 from kinfolk.federation.joining import Join
 from kinfolk.federation.keys import Sealer, SealError, SiteKey
@@ -72,6 +73,8 @@ class SiteRun:
         Where the run is kept; None: it ends with the process.
     ledger : Ledger
         Where it is written down what leaves.
+    allowance : Allowance, optional
+        How many rounds the site takes part in; None: without bounds.
     """
 
     def __init__(
@@ -83,8 +86,10 @@ class SiteRun:
         name: str,
         folder: Path | None,
         ledger: Ledger,
+        allowance: Allowance | None = None,
     ) -> None:
         self.join, self.algorithm, self.folder, self.ledger = join, algorithm, folder, ledger
+        self.allowance = allowance
         self.joined = b""  # the join as it came
         sends = algorithm.sends(join.problem)
         if sends is None:
@@ -193,6 +198,8 @@ class SiteRun:
                 f"Expected a request that follows number {self.done}, got one that follows "
                 f"{max(asked.kept, asked.open)}: what this site has kept of the run is not whole; begin anew."
             )
+        if self.allowance is not None:
+            self.allowance.check(asked.request.turn.round, asked.key.number, self.sealer.name)
         self._settle(asked)
         full = self.journal is not None and (self._logged >= LOGGED or self.journal.size > LOGGED_BYTES)
         if full and self.settled == self.done:

@@ -16,6 +16,7 @@ import pandas
 from kinfolk.checks import InputError
 from kinfolk.engine.protocol import Algorithm
 from kinfolk.engine.specs import spec_of
+from kinfolk.federation.allowance import Allowance, forget_runs
 from kinfolk.federation.files import made, read_json, replace_file
 from kinfolk.federation.flower.processes import stop_process, stopped_by_signals
 from kinfolk.federation.flower.site import Way, serve
@@ -93,6 +94,11 @@ class Participant(ABC):
         return []
 
     @property
+    def allowance(self) -> Allowance:
+        """How often this site may be asked."""
+        return Allowance(self.invitation.agreement.rounds, self.invitation.agreement.runs)
+
+    @property
     def has_consent(self) -> bool:
         """Whether the owner has agreed to just this before."""
         path = self.folder / CONSENT
@@ -104,6 +110,7 @@ class Participant(ABC):
             made(self.folder).chmod(0o700)
         replace_file(self.folder / MEMBER, json.dumps(_member(self.invitation)).encode())
         replace_file(self.folder / CONSENT, self._asked_for.encode())
+        forget_runs(self.folder)
 
     # ------------------------------------------------------------------ the process
 
@@ -159,7 +166,9 @@ class RunParticipant(Participant):
         )
         told += _caution(self.rows.data.sizes, len(agreement.columns))
         own = agreement.problem(graphs.edgeless(len(self.rows.nodes), list(self.rows.nodes)))
-        return {"joining": told, **{name: who_reads(each, own) for name, each in self.algorithms.items()}}
+        often = [f"{agreement.runs:,} runs at most, with {agreement.rounds:,} rounds each; more are refused."]
+        runs = {name: who_reads(each, own) for name, each in self.algorithms.items()}
+        return {"joining": told, **runs, "how often": often}
 
     def _own_choices(self) -> list[str]:
         return [repr(spec_of(each)) for each in self.algorithms.values()]
@@ -168,7 +177,7 @@ class RunParticipant(Participant):
         """What answers the coordinator; only what was agreed on."""
         agreement = self.invitation.agreement
         agreed = Agreed(agreement.schema, list(self.algorithms.values()), agreement.sites, agreement.public_points())
-        return SiteService(self.invitation.site, self.rows, self.folder, agreed=agreed)
+        return SiteService(self.invitation.site, self.rows, self.folder, agreed=agreed, allowance=self.allowance)
 
     def keep(self, service: Any) -> Path | None:
         """Keep the models of the main algorithm."""
@@ -209,14 +218,16 @@ class FitParticipant(Participant):
             for work, rows in found.groupby("work", sort=False)
         }  # fmt: skip
         sizes = self.table.groupby(settings.node).size().to_numpy()
-        return {**told, "lanes": [f"{IN_LANES}.", *_caution(sizes, len(settings.features))]}
+        often = [f"{self.invitation.agreement.runs:,} jobs at most; more are refused."]
+        return {**told, "lanes": [f"{IN_LANES}.", *_caution(sizes, len(settings.features))], "how often": often}
 
     def service(self) -> SiteService:
         """What answers the coordinator; only what was agreed on."""
         agreement = self.invitation.agreement
         return TableService(
-            self.invitation.site, self.table, self.folder, secure=agreement.secure, settings=agreement.table_settings
-        )
+            self.invitation.site, self.table, self.folder, secure=agreement.secure, settings=agreement.table_settings,
+            allowance=self.allowance,
+        )  # fmt: skip
 
     def keep(self, service: Any) -> Path | None:
         """Keep the blend."""

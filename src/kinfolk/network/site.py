@@ -225,6 +225,28 @@ class Site:
             part=Part(self, kept, touching),
         )
 
+    @cached_property
+    def own_ends(self) -> Bools:
+        """(2 edges,) whether an end of an edge is ours: edge by edge, its smaller end first."""
+        out: Bools = np.stack([self.head, self.tail], axis=1).ravel() < self.node_count
+        return out
+
+    def with_own_neighbours(self) -> Site:
+        """This site as if over every edge an own node had a neighbour elsewhere that no other node knows.
+
+        For what the two ends of an edge know of each other, which need not be what others know of them. The neighbours
+        are in the order of ``own_ends``.
+        """
+        ends, others = np.stack([self.head, self.tail], axis=1), np.stack([self.tail, self.head], axis=1)
+        others = others.ravel()[self.own_ends]
+        numbers, known = np.arange(len(others)), np.concatenate([np.arange(self.node_count), others])
+        public = self.public if self.public is None or self.public.ndim == 2 else self.public[known]
+        return replace(
+            self, outside=numbers, edges=numbers, head=ends.ravel()[self.own_ends], tail=self.node_count + numbers,
+            weights=np.repeat(self.weights, 2)[self.own_ends], live=None, degrees=self.degrees[known], public=public,
+            _kept={},
+        )  # fmt: skip
+
     def _public_of(self, some: Ints, everyone: Ints) -> Floats | None:
         """The public points of some of the nodes that this site knows."""
         if self.public is None or self.public.ndim == 2:

@@ -14,6 +14,7 @@ import pandas
 from kinfolk.checks import InputError
 from kinfolk.engine.protocol import Arrays
 from kinfolk.engine.wire import Key, WireError
+from kinfolk.federation.allowance import Allowance
 from kinfolk.federation.carrier import refusal_in
 from kinfolk.federation.joining import Join
 from kinfolk.federation.keys import Peer, Pins
@@ -74,17 +75,19 @@ class TableService(SiteService):
         Whether to refuse sums that are not masked.
     settings : Settings, optional
         What the owner has agreed to learn; other settings are refused. None: any.
+    allowance : Allowance, optional
+        How many jobs the site takes part in; None: without bounds.
     """
 
     def __init__(
         self, name: str, table: pandas.DataFrame, folder: str | Path, units: Mapping[str, str] | None = None,
-        *, secure: bool = False, settings: Settings | None = None,
+        *, secure: bool = False, settings: Settings | None = None, allowance: Allowance | None = None,
     ) -> None:  # fmt: skip
         if table.empty:
             raise InputError("Expected rows at this site, got none: check the file, or leave the federation.")
         super().__init__(name, NOT_YET, folder)
         self.given, self.units = table, units or {}
-        self.secure, self.settings = secure, settings
+        self.secure, self.settings, self.jobs = secure, settings, allowance
         self._forget()
         self.memory = Memory(self.folder)
         self._recall()
@@ -200,6 +203,8 @@ class TableService(SiteService):
             raise WireError("Expected a job that begins with a description, got another question: begin anew.")
         self._check_number(0 if new else self._number, key.number)
         if new:
+            if self.jobs is not None:
+                self.jobs.begin(key.run, self.name, self.folder)
             self._forget()
             self._begun = self.memory.begin(key.run, self._mark)
             (self.folder / ENDED).unlink(missing_ok=True)
