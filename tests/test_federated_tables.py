@@ -238,7 +238,9 @@ def test_secure_sums_give_the_same_answer_and_nothing_else(tmp_path):
     settings = {"node": "shop", "target": "sales", "members": "pooled,slopes,tailored", "folds": 2, "lam": 1.0}
     plain, seen, _ = together(cut(table), tmp_path / "plain", **settings)
     run, post, _ = together(cut(table), tmp_path / "secure", secure=True, **settings)
-    np.testing.assert_allclose(run.leaderboard["error"], plain.leaderboard["error"], rtol=1e-9)
+    ours, theirs = (each.leaderboard["error"] for each in (run, plain))
+    np.testing.assert_allclose(ours.drop("tailored"), theirs.drop("tailored"), rtol=1e-9)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-7)  # tailored models are solved for in another way
     assert run.judgement.text == plain.judgement.text
     words, numbers = summed_arrays(post, masked=True), summed_arrays(seen, masked=False)
     assert set(words) == set(numbers) == {name for name, work in WORKS.items() if work.summed} - {"slopes try"}

@@ -89,12 +89,13 @@ class _Job:
     def run(self) -> FederatedRun:
         """All of it."""
         validations, models = self._pooled()
-        self.pooled_models = models
+        self.pooled_models = models[-1]
         ridge = validations["pooled"].value[0]
         alone = self.alone
         if "slopes" in self.named:
             self._slopes(validations, ridge)
-        self.tailored = Tailored(self.sites, self.ready, self.federation, ridge, alone.value[0])
+        common = models[:, validations["pooled"].best]
+        self.tailored = Tailored(self.sites, self.ready, self.federation, common, ridge, alone.value[0])
         self.graphs = {each.name: each for each in graphs_of(self.sites, self.ready) if each.name in self.named}
         wanted = [
             (name, each, self.tailored.lams(each.whole, self.graphs["tailored"].whole)) for name, each in self._graphs()
@@ -117,7 +118,7 @@ class _Job:
         for name, without in (("pooled", ()), *([(BARE, ready.trend)] if ready.trend else [])):
             w = pooled_models(self.sites, ready, ridges, without)
             losses = self.sites.total("pooled", {"name": name}, w=w[:-1])["losses"]
-            found[name] = (Validated.of(ready, name, values, losses), w[-1], without)
+            found[name] = (Validated.of(ready, name, values, losses), w, without)
         name = BARE if BARE in found and found[BARE][0].error < found["pooled"][0].error else "pooled"
         validated, models, without = found[name]
         self.trend_left_out = bool(without)
