@@ -21,7 +21,7 @@ from kinfolk.federation.tables.learning import learn_together
 from kinfolk.federation.tables.remembering import QUESTIONS
 from kinfolk.federation.tables.service import TableService
 from kinfolk.tables import Settings
-from test_federated_tables import Direct, cut, shops
+from test_federated_tables import Direct, Without, cut, shops
 from test_federation import free_port
 
 pytest.importorskip("cryptography", reason="the package cryptography is not installed")
@@ -165,6 +165,21 @@ def test_a_finished_job_is_read_from_its_folder(whole, tmp_path):
         for post in (Direct(sites), None):  # the second time nobody is asked
             with contextlib.closing(RecallingPost(post, NAMES, tmp_path / "job")) as recalling:
                 assert told(learn_together(recalling, NAMES, SETTINGS, job=recalling.job)) == whole[0]
+
+
+def test_a_coordinator_that_dies_after_a_site_has_gone_goes_on_without_it(tmp_path):
+    tables = cut(shops(6, 12), 3)
+    sites = {name: TableService(name, table, tmp_path / name) for name, table in tables.items()}
+    numbers = []
+    for last in (40, 0):  # it dies, and goes on; the site is back by then
+        post = Dying(Direct(sites) if not last else Without(sites, "site 1", 9), last)
+        recalling = RecallingPost(post, list(sites), tmp_path / "job", gone=True)
+        with contextlib.closing(recalling), contextlib.suppress(StoppedError):
+            run = learn_together(recalling, list(sites), SETTINGS, job=recalling.job, fewest=2)
+            numbers.append((run.graph.node_count, list(run.gone)))
+    assert numbers == [(4, ["site 1"])]
+    for site in sites.values():
+        site.close()
 
 
 # ---------------------------------------------------------------------- what does not fit
