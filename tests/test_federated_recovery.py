@@ -1,4 +1,4 @@
-"""A job over tables goes on after kill -9, of a site or of the coordinator, and ends with the same answer to the bit."""
+"""A job over tables goes on after kill -9, of a site or of the coordinator, and ends with the same bits."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ from kinfolk.federation.tables.learning import learn_together
 from kinfolk.federation.tables.remembering import QUESTIONS
 from kinfolk.federation.tables.service import TableService
 from kinfolk.tables import Settings
-from test_federated_tables import Direct, cut, shops
+from test_federated_tables import Direct, Without, cut, shops
 from test_federation import free_port
 
 pytest.importorskip("cryptography", reason="the package cryptography is not installed")
@@ -31,7 +31,7 @@ TABLES = cut(shops(4, 12), 2)
 NAMES = list(TABLES)
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """The coordinator is gone."""
 
 
@@ -44,10 +44,10 @@ class Dying:
     def ask(self, blobs, most, seconds):
         self.asked += 1
         if self.asked == self.last and not self.after:
-            raise Stopped
+            raise StoppedError
         found = self.post.ask(blobs, most, seconds)
         if self.asked == self.last:
-            raise Stopped
+            raise StoppedError
         return found
 
 
@@ -71,6 +71,13 @@ def undisturbed(folder, secure=False):
     with services(folder) as sites:
         run = learn_together(Direct(sites), NAMES, SETTINGS, secure=secure)
         return told(run), {name: each.predict(TABLES[name]) for name, each in sites.items()}, run
+
+
+def stopped(post, folder, **options):
+    """Begin a job whose coordinator dies."""
+    recalling = RecallingPost(post, NAMES, folder / "job", "one")
+    with contextlib.closing(recalling), pytest.raises(StoppedError):
+        learn_together(recalling, NAMES, SETTINGS, job=recalling.job, **options)
 
 
 @pytest.fixture(scope="module")
@@ -140,16 +147,13 @@ def test_a_killed_coordinator_goes_on_and_asks_nothing_twice(whole, tmp_path):
 @pytest.mark.parametrize(("last", "after"), [(1, False), (1, True), (9, True), (30, False)])
 def test_both_are_gone_at_the_same_time(masked, last, after, tmp_path):
     """The coordinator stops at an exchange, all sites as well; with secure sums, whose masks stay the same."""
-    with services(tmp_path) as sites, pytest.raises(Stopped):
-        with contextlib.closing(
-            RecallingPost(Dying(Direct(sites), last, after=after), NAMES, tmp_path / "job")
-        ) as post:
-            learn_together(post, NAMES, SETTINGS, secure=True, job=post.job)
+    with services(tmp_path) as sites:
+        stopped(Dying(Direct(sites), last, after=after), tmp_path, secure=True)
     left = sent_in_all(tmp_path / "site 0")["messages"].sum()
     with services(tmp_path) as sites:
         assert sent_in_all(tmp_path / "site 0")["messages"].sum() == left  # nothing left anew
         rest = Dying(Direct(sites))
-        with contextlib.closing(RecallingPost(rest, NAMES, tmp_path / "job")) as post:
+        with contextlib.closing(RecallingPost(rest, NAMES, tmp_path / "job", "one")) as post:
             assert post.recalled == last - 1
             run = learn_together(post, NAMES, SETTINGS, secure=True, job=post.job)
             assert told(run) == masked
@@ -163,14 +167,28 @@ def test_a_finished_job_is_read_from_its_folder(whole, tmp_path):
                 assert told(learn_together(recalling, NAMES, SETTINGS, job=recalling.job)) == whole[0]
 
 
+def test_a_coordinator_that_dies_after_a_site_has_gone_goes_on_without_it(tmp_path):
+    tables = cut(shops(6, 12), 3)
+    sites = {name: TableService(name, table, tmp_path / name) for name, table in tables.items()}
+    numbers = []
+    for last in (40, 0):  # it dies, and goes on; the site is back by then
+        post = Dying(Direct(sites) if not last else Without(sites, "site 1", 9), last)
+        recalling = RecallingPost(post, list(sites), tmp_path / "job", gone=True)
+        with contextlib.closing(recalling), contextlib.suppress(StoppedError):
+            run = learn_together(recalling, list(sites), SETTINGS, job=recalling.job, fewest=2)
+            numbers.append((run.graph.node_count, list(run.gone)))
+    assert numbers == [(4, ["site 1"])]
+    for site in sites.values():
+        site.close()
+
+
 # ---------------------------------------------------------------------- what does not fit
 
 
 def begun(folder, last=9):
     """A job that was stopped at an exchange."""
-    with services(folder) as sites, pytest.raises(Stopped):
-        with contextlib.closing(RecallingPost(Dying(Direct(sites), last), NAMES, folder / "job", "one")) as post:
-            learn_together(post, NAMES, SETTINGS, job=post.job)
+    with services(folder) as sites:
+        stopped(Dying(Direct(sites), last), folder)
 
 
 def test_other_arguments_are_refused_at_the_coordinator(tmp_path):
@@ -204,10 +222,13 @@ def test_a_damaged_journal_is_a_sentence(who, name, place, tmp_path):
     content[place] ^= 1
     path.write_bytes(content)
     with pytest.raises(InputError, match="is damaged: restore it, or remove it to begin anew"):
-        if who == "job":
-            RecallingPost(None, NAMES, path.parent, "one")
-        else:
-            TableService(who, TABLES[who], path.parent)
+        reopened(path.parent)
+
+
+def reopened(folder):
+    if folder.name == "job":
+        return RecallingPost(None, NAMES, folder, "one")
+    return TableService(folder.name, TABLES[folder.name], folder)
 
 
 @pytest.mark.parametrize("lost", [1, 40])
@@ -234,9 +255,10 @@ def test_a_site_that_has_lost_questions_refuses(tmp_path):
     with contextlib.closing(Journal(path)) as journal:
         for record in records[:-3]:
             journal.append(record)
-    with (
-        services(tmp_path) as sites,
-        contextlib.closing(RecallingPost(Direct(sites), NAMES, tmp_path / "job", "one")) as post,
-    ):
-        with pytest.raises(InputError, match="what site 'site 0' has kept of the job is not whole; begin anew"):
-            learn_together(post, NAMES, SETTINGS, job=post.job)
+    with services(tmp_path) as sites, pytest.raises(InputError, match="has kept of the job is not whole; begin anew"):
+        with_job(Direct(sites), tmp_path)
+
+
+def with_job(post, folder):
+    with contextlib.closing(RecallingPost(post, NAMES, folder / "job", "one")) as recalling:
+        return learn_together(recalling, NAMES, SETTINGS, job=recalling.job)

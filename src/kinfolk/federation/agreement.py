@@ -84,6 +84,9 @@ class Agreement:
     runs : int
         How many runs a site takes part in, at most: one for the algorithm, and one for everything it is compared with,
         each time that the federation is run. With ``"fit"`` a job is one.
+    fewest : int
+        For ``"fit"``: if a site is away for ``patience`` seconds, all begins anew without it as long as so many are
+        left; 0: all are needed. With masked sums the coordinator can then tell what that site had added to them.
     rounds, tolerance, seed, patience
         At most so many rounds in a run, until the residual is so small; the seed of all draws; seconds until a site
         that does not answer is away.
@@ -110,6 +113,7 @@ class Agreement:
     job: Literal["run", "fit"] = "run"
     settings: Mapping[str, Any] = field(default_factory=dict)
     secure: bool = False
+    fewest: Annotated[int, AtLeast(0)] = 0
 
     # ------------------------------------------------------------------ as text
 
@@ -196,6 +200,10 @@ class Agreement:
         self.algorithms()
         if self.job == "fit":
             check_settings(self.table_settings)
+        if self.fewest and not 2 <= self.fewest <= len(self.sites):
+            raise InputError(
+                f"Expected fewest from 2 to {len(self.sites)} sites, or 0 where all are needed, got {self.fewest}."
+            )
 
     # ------------------------------------------------------------------ what follows
 

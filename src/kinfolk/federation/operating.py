@@ -144,7 +144,11 @@ def operate(
 def _fit_of(agreement: Agreement) -> dict[str, Any] | None:
     if agreement.job != "fit":
         return None
-    return {"settings": agreement.table_settings.to_toml(), "secure": agreement.secure}
+    return {
+        "settings": agreement.table_settings.to_toml(),
+        "secure": agreement.secure,
+        "fewest": agreement.fewest or None,
+    }
 
 
 class _Watcher:

@@ -31,10 +31,15 @@ class RecallingPost:
         Where answers are kept, each whole and with a checksum, before they are used. Nobody else may work in it.
     about : str
         What the job is; a folder that was begun with something else is refused.
+    gone : bool
+        Whether a site that does not answer in time is gone for good, so that this is kept as well; otherwise it is
+        asked again after a crash.
     """
 
-    def __init__(self, post: Post, sites: Sequence[str], folder: Path, about: str = "") -> None:
-        self.post, self.sites, self.number = post, list(sites), 0
+    def __init__(
+        self, post: Post, sites: Sequence[str], folder: Path, about: str = "", *, gone: bool = False
+    ) -> None:  # fmt: skip
+        self.post, self.sites, self.number, self.gone = post, list(sites), 0, gone
         self._lock = locked(folder)
         self._journal = Journal(folder / ANSWERS)
         try:
@@ -57,14 +62,14 @@ class RecallingPost:
         return len(self._record.known)
 
     def ask(self, blobs: Mapping[str, bytes], most: Mapping[str, int], seconds: float) -> Mapping[str, bytes | Missing]:
-        """Ask, unless it is known; a refusal, or that nobody answered, is not kept: it may be mended."""
+        """Ask, unless it is known; a refusal is not kept: its cause may be mended."""
         self.number += 1
         asked = fingerprint(*(part for name, blob in sorted(blobs.items()) for part in (name, blob.hex())))
         past = self._record.past(self.number, asked)
         if past is not None:
             return {self.sites[site]: answer for site, answer in past.items()}
         found = self.post.ask(blobs, most, seconds)
-        if all(isinstance(each, bytes) and refusal_in(each) is None for each in found.values()):
+        if all(self.gone if isinstance(each, Missing) else refusal_in(each) is None for each in found.values()):
             self._record.add(asked, {self.sites.index(name): answer for name, answer in found.items()})
         return found
 

@@ -39,6 +39,9 @@ SIGN_IN, MEMBER, CONSENT, LOG = "sign-in", "member.json", "consent", "log.txt"
 FEW = (
     "Caution: {few} {nodes} at most {width} rows, as many as there are features: what is sent of them tells nearly all."
 )
+BEGUN_ANEW = (
+    "If a site goes away, all begins anew without it: from the sums before and after the coordinator can tell its part."
+)
 LEAVING = 60.0  # seconds for a process to say goodbye
 
 
@@ -218,6 +221,8 @@ class FitParticipant(Participant):
             for work, rows in found.groupby("work", sort=False)
         }  # fmt: skip
         sizes = self.table.groupby(settings.node).size().to_numpy()
+        if self.invitation.agreement.secure and self.invitation.agreement.fewest:
+            told["masks"] = [BEGUN_ANEW]
         often = [f"{self.invitation.agreement.runs:,} jobs at most; more are refused."]
         return {**told, "lanes": [f"{IN_LANES}.", *_caution(sizes, len(settings.features))], "how often": often}
 
@@ -226,7 +231,7 @@ class FitParticipant(Participant):
         agreement = self.invitation.agreement
         return TableService(
             self.invitation.site, self.table, self.folder, secure=agreement.secure, settings=agreement.table_settings,
-            allowance=self.allowance,
+            allowance=self.allowance, fewest=agreement.fewest or None,
         )  # fmt: skip
 
     def keep(self, service: Any) -> Path | None:

@@ -74,6 +74,7 @@ NOTES = {
     "different scales": "The target varies more than ten times as much in some nodes as in others: mean errors are "
     "those of the former. Its logarithm, or a share of each node's mean, may be the better target.",
     "member left out": "{member} takes no part: {why}.",
+    "site left out": "Site {site} takes no part: {why}. All began anew without it.",
     "no trend": "Column {column} has no trend that helps to predict later rows: only its seasons are used, if any.",
     "alone is impossible": "Alone is impossible: no tested node has training rows.",
     "nodes without training rows": "{count} tested nodes have no training rows: alone they get the model of all.",

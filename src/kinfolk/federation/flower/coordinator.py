@@ -73,7 +73,8 @@ def _fitted(plan: Plan, post: FlowerPost, folder: Path) -> dict[str, Any]:
     post.wait_for_all(plan.patience)
     (folder / PROGRESS).write_text("")
     about = fingerprint(json.dumps(dict(plan.fit), sort_keys=True), *(_edges_of(plan)), __version__)
-    with contextlib.closing(RecallingPost(post, list(plan.nodes), folder / JOURNALS, about)) as recalling:
+    gone = plan.fit["fewest"] is not None
+    with contextlib.closing(RecallingPost(post, list(plan.nodes), folder / JOURNALS, about, gone=gone)) as recalling:
         run, results = _learnt(plan, recalling, folder)
     replace_file(folder / FITTED, json.dumps(results).encode())
     shutil.rmtree(folder / JOURNALS)  # the next job is a new one
@@ -93,7 +94,7 @@ def _learnt(plan: Plan, recalling: RecallingPost, folder: Path) -> tuple[Federat
     edges = pandas.DataFrame(ends, columns=["head", "tail", "weight"]) if ends else None
     run = learn_together(
         counted, list(plan.nodes), Settings.of(plan.fit["settings"]), edges=edges, patience=plan.patience,
-        secure=plan.fit["secure"], job=recalling.job,
+        secure=plan.fit["secure"], job=recalling.job, fewest=plan.fit["fewest"],
     )  # fmt: skip
     return run, results_of(run)
 

@@ -21,6 +21,14 @@ from kinfolk.federation.tables.works import WORKS, answer_expected, question, re
 NOTHING: Mapping[str, Any] = {}
 
 
+class SiteGoneError(InputError):
+    """A site does not answer, and all of them have to."""
+
+    def __init__(self, site: str, why: str) -> None:
+        super().__init__(f"Expected an answer of site {site!r}, got none ({why}): start it, and try again.")
+        self.site, self.why = site, why
+
+
 class Everybody:
     """A post for work in which all sites have to take part: one that does not answer ends it, with a sentence."""
 
@@ -30,6 +38,9 @@ class Everybody:
     def ask(self, blobs: Mapping[str, bytes], most: Mapping[str, int], seconds: float) -> dict[str, bytes | Missing]:
         """Ask, and insist."""
         found = self.post.ask(blobs, most, seconds)
+        for name, answer in found.items():
+            if isinstance(answer, Missing):
+                raise SiteGoneError(name, answer.why)
         return {name: accepted(name, answer) for name, answer in found.items()}
 
 
@@ -75,7 +86,7 @@ class Sites:
     def named_run(self) -> bytes:
         """The name of one more run in lanes: it follows from that of the job."""
         self._runs += 1
-        return hashlib.blake2b(self.run + self._runs.to_bytes(8, "little"), digest_size=16).digest()
+        return derived_name(self.run, self._runs)
 
     def _introduce(self) -> None:
         """Tell all sites the keys of the others, for secure sums."""
@@ -122,6 +133,11 @@ class Sites:
 
     def _masked(self, name: str) -> bool:
         return self.secure and WORKS[name].summed
+
+
+def derived_name(name: bytes, number: int) -> bytes:
+    """One more name that follows from another."""
+    return hashlib.blake2b(name + number.to_bytes(8, "little"), digest_size=16).digest()
 
 
 def _plain(name: str, arrays: Arrays) -> dict[str, Any]:

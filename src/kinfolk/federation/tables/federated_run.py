@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +134,8 @@ class FederatedRun:
         Whether features that grow with time are not used.
     exchanges, questions, lanes : int
         Messages to every site in all; of these, questions about its table; fits that were made in lanes.
+    gone : dict of str to str
+        Sites that did not answer, so that all began anew without them, and why.
     """
 
     ready: Ready
@@ -146,6 +148,7 @@ class FederatedRun:
     exchanges: int
     questions: int
     lanes: int
+    gone: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def leaderboard(self) -> pandas.DataFrame:
@@ -187,6 +190,7 @@ class FederatedRun:
     def facts(self) -> list[Note]:
         """What a user should know, as data."""
         found = [Note("member left out", {"member": name, "why": why}) for name, why in self.left_out.items()]
+        found += [Note("site left out", {"site": name, "why": why}) for name, why in self.gone.items()]
         if self.trend_left_out:
             found.append(Note("no trend", {"column": self.ready.settings.time}))
         if Role.CONTROL not in self.errors.names:

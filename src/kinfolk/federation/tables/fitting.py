@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 
 from kinfolk.algorithms import GTVMin
+from kinfolk.algorithms.newton import LARGEST_WIDTH, Newton
 from kinfolk.engine.fit import Tolerance
 from kinfolk.federation.coordinator import Federation, LaneFit
 from kinfolk.federation.tables.asking import Sites
 from kinfolk.federation.tables.preparing import Ready
 from kinfolk.network.graph import Graph
+from kinfolk.objective.couplings import SquaredNorm
 from kinfolk.objective.local_losses import solve_symmetric
 from kinfolk.objective.losses import Loss, Squared
 from kinfolk.similarity import DeviationDistance
 from kinfolk.similarity.joining import joined
-from kinfolk.tables.families import mean_degree, smooth_candidate, smooth_lams, tailored_ridge
+from kinfolk.tables.families import mean_degree, smooth_lams, tailored_ridge
 from kinfolk.tables.graph_source import control_graph
 from kinfolk.tables.members.member import Value
 from kinfolk.tables.members.scores import loss_of
@@ -38,9 +40,9 @@ from kinfolk.tables.study import moved_graph, shuffled_order
 from kinfolk.typing import Bools, Floats, Ints
 
 NEWTON_STEPS, NEWTON_ACCURACY, NEWTON_HALVINGS = 60, 1e-10, 30
-FINE, MOST_ROUNDS = 1e-6, 10_000  # as in the answer of one table
-CLOSE = 1e-5  # for candidates: on one table these are finished by a direct method, which sites do not have
-MEASURE_EVERY = 5  # rounds
+EXACT, MOST_ROUNDS = 1e-7, 10_000
+FINE, CLOSE = 1e-6, 1e-5  # with many features: as in the answer of one table, and for candidates
+MEASURE_EVERY = 5  # rounds, then
 SLOPES = tuple((mu0, mu1) for mu0 in INTERCEPT_STRENGTHS for mu1 in SLOPE_STRENGTHS)
 
 
@@ -242,8 +244,11 @@ def shuffled(graphs: Sequence[Graphs], ready: Ready) -> list[Graphs] | None:
 class Tailored:
     """GTV minimisation on graphs: λ to choose from, and fits in lanes."""
 
-    def __init__(self, sites: Sites, ready: Ready, federation: Federation, pooled: float, alone: float) -> None:
+    def __init__(
+        self, sites: Sites, ready: Ready, federation: Federation, common: Floats, pooled: float, alone: float
+    ) -> None:  # fmt: skip
         self.sites, self.ready, self.federation = sites, ready, federation
+        self.common_models = common  # (parts, width) one model for all, with the ridge term ``pooled``
         self.ridge = tailored_ridge(pooled, ready.node_count, alone)
         traces = ready.by_node([told.arrays["trace"] for told in sites.ask("traces", ridge=self.ridge)])
         self.traces = traces[ready.train_rows > 0]
@@ -262,11 +267,12 @@ class Tailored:
             return [float(settings.lam) * mean_degree(near) / mean_degree(graph)]
         return smooth_lams(self.traces, self.ready.width, mean_degree(graph), rows)
 
-    def algorithm(self, lam: float) -> GTVMin:
-        """The algorithm for a λ."""
-        found = smooth_candidate(self.loss, [lam]).algorithm(lam)
-        assert isinstance(found, GTVMin)
-        return found
+    def algorithm(self, lam: float, part: int) -> Newton | GTVMin:
+        """The algorithm for a λ: few exchanges, from the model of all; or, for many features, less to compute."""
+        if self.ready.width <= LARGEST_WIDTH:
+            common = not self.sites.secure  # its sums are read site by site
+            return Newton(self.loss, lam, EXACT, common, tuple(self.common_models[part].tolist()))
+        return GTVMin(self.loss, SquaredNorm(), lam)
 
     def validate(self, wanted: Sequence[tuple[str, Graphs, Sequence[float]]]) -> list[Validated]:
         """Fit several members with all their values of λ on all parts but the last, and let them predict the rest."""
@@ -286,7 +292,7 @@ class Tailored:
         return out
 
     def _fit(self, graph: Graph, lam: float, part: int) -> LaneFit:
-        return LaneFit(self.algorithm(lam), graph, self.ready.part_rows[part] > 0, part)
+        return LaneFit(self.algorithm(lam, part), graph, self.ready.part_rows[part] > 0, part)
 
     def final(self, wanted: Sequence[tuple[str, Graphs, float]]) -> None:
         """Fit members with their best λ to all training rows; the lanes are in this order."""
@@ -294,7 +300,9 @@ class Tailored:
         self._made([self._fit(graphs.whole, lam, whole) for _, graphs, lam in wanted], FINE)
 
     def _made(self, fits: Sequence[LaneFit], accuracy: float) -> None:
-        options = {"rounds": MOST_ROUNDS, "stop": Tolerance(accuracy, None), "measure_every": MEASURE_EVERY}
+        quick = self.ready.width <= LARGEST_WIDTH
+        stop = Tolerance(EXACT if quick else accuracy, None)
+        options = {"rounds": MOST_ROUNDS, "stop": stop, "measure_every": 1 if quick else MEASURE_EVERY}
         found = self.federation.fit_lanes(fits, run=self.sites.named_run(), **options)
         self.lanes += len(fits)
         self.exchanges += found.exchanges

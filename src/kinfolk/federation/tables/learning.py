@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +13,7 @@ from kinfolk.federation.carrier import Post
 from kinfolk.federation.coordinator import Federation
 from kinfolk.federation.joining import Schema
 from kinfolk.federation.tables.agreeing import COMPARED, NEED_ROWS
-from kinfolk.federation.tables.asking import Sites
+from kinfolk.federation.tables.asking import SiteGoneError, Sites, derived_name
 from kinfolk.federation.tables.federated_run import FederatedRun, GatheredErrors
 from kinfolk.federation.tables.fitting import (
     Graphs,
@@ -33,6 +35,7 @@ from kinfolk.tables.prepared import edges_table
 from kinfolk.tables.settings import Settings
 from kinfolk.typing import Floats, Ints
 
+log = logging.getLogger(__name__)
 BARE = "pooled without trend"
 ONE_ROW = "every node has one row"
 RANDOM_AS_GOOD = "a random graph does as well"
@@ -41,7 +44,7 @@ NO_SLOPES = -1
 
 def learn_together(
     post: Post, sites: Sequence[str], settings: Settings, *, edges: Any = None, patience: float = 600.0,
-    secure: bool = False, job: bytes | None = None,
+    secure: bool = False, job: bytes | None = None, fewest: int | None = None,
 ) -> FederatedRun:  # fmt: skip
     """Tailored models for the nodes of several sites, whose rows stay where they are.
 
@@ -61,13 +64,33 @@ def learn_together(
         Whether sites mask what is summed, so that the coordinator reads nothing but sums over sites.
     job : bytes, optional
         Names the job. With a ``RecallingPost``, its ``job``: the same call goes on after a crash.
+    fewest : int, optional
+        If a site does not answer in time, all begins anew without it, as long as so many are left; the run's notes
+        tell. None: the job ends then.
 
     Returns
     -------
     FederatedRun
         The comparison, the judgement, and what was chosen. The models stay at the sites.
     """
-    asked = Sites(post, sites, patience, secure=secure, job=job)
+    names, first, gone = list(sites), job or uuid.uuid4().bytes, dict[str, str]()
+    while True:
+        try:
+            asked = Sites(post, names, patience, secure=secure, job=derived_name(first, len(gone)))
+            run = _learnt(asked, settings, edges, patience)
+        except SiteGoneError as error:
+            if fewest is None or len(names) <= max(fewest, 1):
+                raise
+            gone[error.site] = error.why
+            names.remove(error.site)
+            log.warning("site %s does not answer (%s): all begins anew without it", error.site, error.why)
+        else:
+            run.gone = gone
+            return run
+
+
+def _learnt(asked: Sites, settings: Settings, edges: Any, patience: float) -> FederatedRun:
+    """Learn with sites that all answer."""
     ready = prepare_together(asked, settings, edges_table(edges))
     federation = Federation(
         graphs.edgeless(ready.node_count, ready.names), asked.names, asked.post,
@@ -89,12 +112,13 @@ class _Job:
     def run(self) -> FederatedRun:
         """All of it."""
         validations, models = self._pooled()
-        self.pooled_models = models
+        self.pooled_models = models[-1]
         ridge = validations["pooled"].value[0]
         alone = self.alone
         if "slopes" in self.named:
             self._slopes(validations, ridge)
-        self.tailored = Tailored(self.sites, self.ready, self.federation, ridge, alone.value[0])
+        common = models[:, validations["pooled"].best]
+        self.tailored = Tailored(self.sites, self.ready, self.federation, common, ridge, alone.value[0])
         self.graphs = {each.name: each for each in graphs_of(self.sites, self.ready) if each.name in self.named}
         wanted = [
             (name, each, self.tailored.lams(each.whole, self.graphs["tailored"].whole)) for name, each in self._graphs()
@@ -117,7 +141,7 @@ class _Job:
         for name, without in (("pooled", ()), *([(BARE, ready.trend)] if ready.trend else [])):
             w = pooled_models(self.sites, ready, ridges, without)
             losses = self.sites.total("pooled", {"name": name}, w=w[:-1])["losses"]
-            found[name] = (Validated.of(ready, name, values, losses), w[-1], without)
+            found[name] = (Validated.of(ready, name, values, losses), w, without)
         name = BARE if BARE in found and found[BARE][0].error < found["pooled"][0].error else "pooled"
         validated, models, without = found[name]
         self.trend_left_out = bool(without)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -11,11 +12,12 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pandas
 
-from kinfolk.checks import InputError
+from kinfolk.checks import InputError, listing
 from kinfolk.engine.protocol import Arrays
 from kinfolk.engine.wire import Key, WireError
 from kinfolk.federation.allowance import Allowance
 from kinfolk.federation.carrier import refusal_in
+from kinfolk.federation.files import read_json, replace_file
 from kinfolk.federation.joining import Join
 from kinfolk.federation.keys import Peer, Pins
 from kinfolk.federation.ledger import Entry
@@ -43,6 +45,7 @@ log = logging.getLogger(__name__)
 NOT_YET = SiteRows(["?"], ["?"], Data(np.zeros((1, 1)), np.zeros(1), np.array([0, 1])))  # before rows are encoded
 
 
+COMPANY = "summed-with.json"
 FIRST = ("introduce", "describe")  # questions that begin a job
 IN_LANES = "parameters for neighbours, sealed, and what the coordinator measures at every node"
 
@@ -77,17 +80,21 @@ class TableService(SiteService):
         What the owner has agreed to learn; other settings are refused. None: any.
     allowance : Allowance, optional
         How many jobs the site takes part in; None: without bounds.
+    fewest : int, optional
+        With how many sites masked sums may be made anew if others have gone. None: only with the same as before, since
+        from two sums that differ by a site its part can be told.
     """
 
     def __init__(
         self, name: str, table: pandas.DataFrame, folder: str | Path, units: Mapping[str, str] | None = None,
         *, secure: bool = False, settings: Settings | None = None, allowance: Allowance | None = None,
+        fewest: int | None = None,
     ) -> None:  # fmt: skip
         if table.empty:
             raise InputError("Expected rows at this site, got none: check the file, or leave the federation.")
         super().__init__(name, NOT_YET, folder)
         self.given, self.units = table, units or {}
-        self.secure, self.settings, self.jobs = secure, settings, allowance
+        self.secure, self.settings, self.jobs, self.fewest = secure, settings, allowance, fewest
         self._forget()
         self.memory = Memory(self.folder)
         self._recall()
@@ -104,15 +111,19 @@ class TableService(SiteService):
         self._number = 0  # of the last question: no other may have it, as masks are for one answer
         self._salt = b""
         self._masks: Masks | None = None
+        self._company: dict[str, Any] = {}  # with whom sums are made
         self._sizes: dict[str, int] = {}
 
     @cached_property
     def _mark(self) -> str:
         """Of the table and of what the owner has agreed to; others are another job."""
-        rows = pandas.util.hash_pandas_object(self.given).to_numpy()
         agreed = None if self.settings is None else self.settings.to_toml()
-        about = [list(map(str, self.given.columns)), dict(self.units), self.secure, agreed, __version__]
-        return fingerprint(rows, repr(about))
+        return fingerprint(self._table_mark, repr([dict(self.units), self.secure, agreed, __version__]))
+
+    @cached_property
+    def _table_mark(self) -> str:
+        rows = pandas.util.hash_pandas_object(self.given).to_numpy()
+        return fingerprint(rows, repr(list(map(str, self.given.columns))))
 
     def _recall(self) -> None:
         """Repeat what the process before was asked; what has left already is not entered again."""
@@ -233,6 +244,7 @@ class TableService(SiteService):
         """An answer, entered in the log of what left."""
         plain = {each: _as_declared(values, WORKS[name].gives[each].dtype) for each, values in arrays.items()}
         if self._masks is not None and WORKS[name].summed:
+            self._keep_company()
             plain = self._masks.masked(key.number, plain)
         content, entries = answer(key, name, text, plain), list[Entry]()
         for each, values in plain.items():
@@ -283,8 +295,29 @@ class TableService(SiteService):
         if known.get(own) != self._salt or not others or any(peer.name == self.name for peer in others):
             raise WireError("Expected the keys of this site and of others, got something else.")
         Pins(self.folder).check(dict(enumerate(others)))
+        self._check_company({peer.name for peer in known})
         self._masks = Masks(self.key, self.name, self._salt, others)
         return {}, {}
+
+    def _check_company(self, names: set[str]) -> None:
+        """Masked sums of a table are made with the same sites, or with fewer if the owner has agreed to that."""
+        path = self.folder / COMPANY
+        before = read_json(path)
+        same_rows = before.get("rows") == self._table_mark
+        known = set(before.get("sites", names)) if same_rows else names
+        if names != known and not (names < known and self.fewest is not None and len(names) >= self.fewest):
+            raise WireError(
+                f"Expected sums with the sites of before ({listing(sorted(known))}), got others: the difference would "
+                f"tell the part of one of them. If its owner agrees, remove {COMPANY!r} from the folder of site "
+                f"{self.name!r}."
+            )
+        self._company = {"rows": self._table_mark, "sites": sorted(names)}
+
+    def _keep_company(self) -> None:
+        """Before the first masked answer leaves: from now on, sums are made with these sites."""
+        path = self.folder / COMPANY
+        if read_json(path) != self._company:
+            replace_file(path, json.dumps(self._company).encode())
 
     def _describe(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         settings = Settings.of(about)
