@@ -26,7 +26,7 @@ from kinfolk.federation.lanes import bundle_expected, bundled, unbundled
 from kinfolk.federation.ledger import Entry, Ledger
 from kinfolk.federation.messages import refusal
 from kinfolk.federation.rows import SiteRows
-from kinfolk.federation.site_run import JOINED, SiteRun
+from kinfolk.federation.site_run import JOINED, Care, SiteRun
 from kinfolk.network.public import PublicPoints
 
 log = logging.getLogger(__name__)
@@ -86,6 +86,8 @@ class SiteService:
         a site's own choice, such as the model of FedRelax.
     agreed : Agreed, optional
         What the owner has agreed to; anything else is refused. None: all that kinfolk ships, with anybody.
+    care : Care
+        Noise on what leaves, and whether requests are kept for an audit; by default neither.
     """
 
     def __init__(
@@ -96,10 +98,11 @@ class SiteService:
         algorithm: Algorithm[Any] | None = None,
         *,
         agreed: Agreed | None = None,
+        care: Care = Care(),
     ) -> None:
         rows.check()
         self.name, self.rows, self.folder, self.algorithm = name, rows, Path(folder), algorithm
-        self.agreed = agreed
+        self.agreed, self.care = agreed, care
         self._lock = locked(self.folder)
         self.key, self.ledger = SiteKey.at(self.folder), Ledger(self.folder)
         self.runs: dict[int, SiteRun] = {}  # the lanes of the present run
@@ -214,7 +217,7 @@ class SiteService:
     def _made(self, join: Join) -> SiteRun:
         algorithm = self._algorithm(join.spec)
         rows = self.part(join.part).with_features(join.features)
-        return SiteRun(join, algorithm, rows, self.key, self.name, self._folder_of(join), self.ledger)
+        return SiteRun(join, algorithm, rows, self.key, self.name, self._folder_of(join), self.ledger, self.care)
 
     def _folder_of(self, join: Join) -> Path | None:
         """Where a run is kept."""
