@@ -24,6 +24,7 @@ from kinfolk.tables import read_table
 from kinfolk.tables.own_code import code_file, from_file
 
 PAGE = "report.html"
+ClipAndNoise = tuple[float | None, float | None]
 EVERY = 10.0  # seconds between two lines where there is no terminal
 
 
@@ -247,20 +248,18 @@ def stop_federation(folder: Path) -> None:
 
 
 def join_federation(
-    invitation: Path, data: Path, folder: Path | None, model: str | None, way: str, patience: float, yes: bool
-) -> None:
+    invitation: Path, data: Path, folder: Path | None, model: str | None, way: str, patience: float,
+    clip_and_noise: ClipAndNoise, record: bool, yes: bool,
+) -> None:  # fmt: skip
     """Show what will leave, ask once, and take part until the federation ends."""
     check_installed()
     from kinfolk.federation.flower.site import Way
-    from kinfolk.federation.invitation import Invitation
-    from kinfolk.federation.taking_part import Participant
+    from kinfolk.federation.site_run import Care
 
     if way not in get_args(Way):
         raise InputError(f"Expected a way among {', '.join(get_args(Way))}, got {way!r:.40}.")
-    invited = Invitation.read(invitation)
-    place = Path(f"{invited.site}-site") if folder is None else folder
-    own = model if model is None or code_file(model) is None else from_file(model, "a model", [])
-    participant = Participant.of(invited, data, place, own)
+    care = Care(_noise(clip_and_noise), record)
+    participant = _participant(invitation, data, folder, model, care)
     if not participant.has_consent:
         _show_leaving(participant)
         if not yes and not typer.confirm("Take part?"):
@@ -271,7 +270,28 @@ def join_federation(
         print_exact("It has ended before there were models.")
     else:
         print_exact(f"{kept}: the models of this site. Predict with:")
-        print_exact("  " + shlex.join(["kinfolk", "site", "predict", str(place), "TABLE"]))
+        print_exact("  " + shlex.join(["kinfolk", "site", "predict", str(participant.folder), "TABLE"]))
+
+
+def _participant(invitation: Path, data: Path, folder: Path | None, model: str | None, care: Any) -> Any:
+    """The site of an invitation, with its table."""
+    from kinfolk.federation.invitation import Invitation
+    from kinfolk.federation.taking_part import Participant
+
+    invited = Invitation.read(invitation)
+    place = Path(f"{invited.site}-site") if folder is None else folder
+    own = model if model is None or code_file(model) is None else from_file(model, "a model", [])
+    return Participant.of(invited, data, place, own, care)
+
+
+def _noise(clip_and_noise: ClipAndNoise) -> Any:
+    """Noise, if both of its numbers are given."""
+    from kinfolk.engine.noise import Noise
+
+    clip, scale = clip_and_noise
+    if (clip is None) != (scale is None):
+        raise InputError("Expected --clip and --noise together, got one of them: pass both, or neither.")
+    return None if clip is None or scale is None else Noise(clip, scale)
 
 
 def _show_leaving(participant: Any) -> None:
@@ -323,6 +343,77 @@ def show_sent(folder: Path) -> None:
     for row in sent_in_all(folder).itertuples():
         table.add_row(shown(row.to), shown(row.what), f"{row.messages:,}", f"{row.numbers:,}", words.size(row.bytes))
     Console().print(table)
+    _show_spent(folder)
+
+
+def _show_spent(folder: Path) -> None:
+    """Print what noise promises, if there was some."""
+    from kinfolk.federation.spending import spent
+
+    found = spent(folder)
+    if found.empty:
+        return
+    table = Table(title="What noise promises for all rows of a node", title_justify="left")
+    for name, justify in (("to", "left"), ("messages", "right"), ("ε", "right"), ("δ", "right")):
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for row in found.itertuples():
+        table.add_row(shown(row.to), f"{row.messages:,}", f"{row.epsilon:.3g}", f"{row.delta:g}")
+    console = Console()
+    console.print(table)
+    console.print(words.NOT_COVERED, highlight=False)
+
+
+def audit_site(
+    invitation: Path, data: Path, folder: Path | None, model: str | None, clip_and_noise: ClipAndNoise, nodes: int,
+    trials: int,
+) -> None:  # fmt: skip
+    """Attack what a site has sent, beside its rows, and print what that tells."""
+    check_installed()
+    from kinfolk.federation.site_run import Care
+
+    participant = _participant(invitation, data, folder, model, Care())
+    _print_audit(participant, _noise(clip_and_noise), nodes, trials)
+
+
+def audit_federation(folder: Path, clip_and_noise: ClipAndNoise, nodes: int, trials: int) -> None:
+    """The same for all sites of a federation that are on this machine."""
+    check_installed()
+    from kinfolk.federation.site_run import Care
+
+    noise, invitations = _noise(clip_and_noise), sorted(folder.glob("*.invite"))
+    if not invitations:
+        raise InputError(
+            f"Expected the sites of a federation in {str(folder)!r}, found no NAME.invite: name the folder of kinfolk "
+            "federation demo, or use kinfolk site audit at every site."
+        )
+    for path in invitations:
+        participant = _participant(path, path.with_suffix(".csv"), path.with_suffix(""), None, Care())
+        _print_audit(participant, noise, nodes, trials)
+
+
+def _print_audit(participant: Any, noise: Any, nodes: int, trials: int) -> None:
+    from kinfolk.federation.audit import audit
+
+    run, name = participant.recorded(), participant.invitation.site
+    noise = run.noise if noise is None else noise
+    found = audit(run, nodes, noise=noise, trials=trials)
+    how = "without noise" if noise is None else f"with noise (clip {noise.clip:g}, deviation {noise.scale:g})"
+    table = Table(title=f"What others could tell of site {name!r}, {how}", title_justify="left")
+    for column in ("node", "rows", "who reads", "and knows"):
+        table.add_column(column)
+    for column in ("in or out", "at 1 %", "row"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in found.itertuples():
+        table.add_row(
+            shown(str(row.node)), f"{row.rows:,}", shown(row.place), row.knows, f"{row.auc:.2f}", f"{row.hits:.2f}",
+            f"{row.reconstruction:.2f}",
+        )  # fmt: skip
+    console = Console()
+    console.print(table)
+    console.print(words.AUDIT_LEGEND, highlight=False)
+    few = found.loc[found["rows"] <= len(participant.rows.features), "node"].astype(str).unique().tolist()
+    if few:
+        console.print(shown(words.audit_caution(few)))
 
 
 def predict_rows(folder: Path, table: Path, out: Path | None, trusted: str | None) -> None:

@@ -12,6 +12,10 @@ from kinfolk.cli.options import Trust, one_sentence
 federation = typer.Typer(help="Run a federation: sites keep their rows.", no_args_is_help=True, rich_markup_mode=None)
 site = typer.Typer(help="Take part in a federation, beside your own rows.", no_args_is_help=True, rich_markup_mode=None)
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the federation.")]
+Clip = Annotated[float | None, typer.Option(help="With --noise: the largest norm of what a node sends.")]
+NoiseScale = Annotated[float | None, typer.Option(help="Deviation of noise on what leaves a node. [default: none]")]
+AttackedNodes = Annotated[int, typer.Option(min=1, help="How many nodes to attack: those with fewest rows.")]
+Trials = Annotated[int, typer.Option(min=4, help="How often each attack is tried.")]
 SiteFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the site.")]
 
 
@@ -118,6 +122,21 @@ def stop(folder: Folder) -> None:
     stop_federation(folder)
 
 
+@federation.command("audit")
+@one_sentence
+def audit_all(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with NAME.invite, NAME.csv and site NAME.")],
+    clip: Clip = None,
+    noise: NoiseScale = None,
+    nodes: AttackedNodes = 3,
+    trials: Trials = 100,
+) -> None:
+    """Attack what all sites have sent, where all are here, as in the demo."""
+    from kinfolk.cli.federating import audit_federation
+
+    audit_federation(folder, (clip, noise), nodes, trials)
+
+
 @federation.command()
 @one_sentence
 def demo(
@@ -138,12 +157,33 @@ def join(
     model: Annotated[str | None, typer.Option(help="Your own model, for FedRelax; or file.py:Name.")] = None,
     way: Annotated[str, typer.Option(help="direct, or supernode (of Flower).")] = "direct",
     patience: Annotated[float, typer.Option(min=1.0, help="Seconds to wait for the coordinator.")] = 600.0,
+    clip: Clip = None,
+    noise: NoiseScale = None,
+    record: Annotated[bool, typer.Option("--record", help="Keep what was asked, for kinfolk site audit.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Agree to what will leave, without being asked.")] = False,
 ) -> None:
     """Show what will leave, ask, then take part until the federation ends."""
     from kinfolk.cli.federating import join_federation
 
-    join_federation(invitation, data, folder, model, way, patience, yes)
+    join_federation(invitation, data, folder, model, way, patience, (clip, noise), record, yes)
+
+
+@site.command("audit")
+@one_sentence
+def audit_one(
+    invitation: Annotated[Path, typer.Argument(metavar="INVITE", help="The invitation of the site.")],
+    data: Annotated[Path, typer.Option(help="The table it has taken part with.")],
+    folder: Annotated[Path | None, typer.Option(help="Folder of the site. [default: NAME-site]")] = None,
+    model: Annotated[str | None, typer.Option(help="Your own model, as when joining.")] = None,
+    clip: Clip = None,
+    noise: NoiseScale = None,
+    nodes: AttackedNodes = 3,
+    trials: Trials = 100,
+) -> None:
+    """Measure what others could tell of your rows, from a recorded run."""
+    from kinfolk.cli.federating import audit_site
+
+    audit_site(invitation, data, folder, model, (clip, noise), nodes, trials)
 
 
 @site.command()

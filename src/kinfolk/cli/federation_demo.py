@@ -122,7 +122,7 @@ class _Sites:
 
         words = [
             sys.executable, "-m", "kinfolk", "site", "join", str(self.out / f"{name}.invite"), "--yes",
-            "--data", str(self.out / f"{name}.csv"), "--folder", str(self.out / name),
+            "--data", str(self.out / f"{name}.csv"), "--folder", str(self.out / name), "--record",
         ]  # fmt: skip
         self.programs[name] = self._stack.enter_context(Program(words, self.out, self.out / f"{name}.log"))
 

@@ -27,7 +27,7 @@ from kinfolk.federation.lanes import bundle_expected, bundled, unbundled
 from kinfolk.federation.ledger import Entry, Ledger
 from kinfolk.federation.messages import refusal
 from kinfolk.federation.rows import SiteRows
-from kinfolk.federation.site_run import JOINED, SiteRun
+from kinfolk.federation.site_run import JOINED, Care, SiteRun
 from kinfolk.network.public import PublicPoints
 
 log = logging.getLogger(__name__)
@@ -89,6 +89,8 @@ class SiteService:
         What the owner has agreed to; anything else is refused. None: all that kinfolk ships, with anybody.
     allowance : Allowance, optional
         How often the site may be asked; None: without bounds.
+    care : Care
+        Noise on what leaves, and whether requests are kept for an audit; by default neither.
     """
 
     def __init__(
@@ -100,10 +102,11 @@ class SiteService:
         *,
         agreed: Agreed | None = None,
         allowance: Allowance | None = None,
+        care: Care = Care(),
     ) -> None:
         rows.check()
         self.name, self.rows, self.folder, self.algorithm = name, rows, Path(folder), algorithm
-        self.agreed, self.allowance = agreed, allowance
+        self.agreed, self.allowance, self.care = agreed, allowance, care
         self._lock = locked(self.folder)
         self.key, self.ledger = SiteKey.at(self.folder), Ledger(self.folder)
         self.runs: dict[int, SiteRun] = {}  # the lanes of the present run
@@ -225,7 +228,7 @@ class SiteService:
         algorithm = self._algorithm(join.spec)
         rows = self.part(join.part).with_features(join.features)
         folder = self._folder_of(join)
-        return SiteRun(join, algorithm, rows, self.key, self.name, folder, self.ledger, self.allowance)
+        return SiteRun(join, algorithm, rows, self.key, self.name, folder, self.ledger, self.allowance, self.care)
 
     def _folder_of(self, join: Join) -> Path | None:
         """Where a run is kept."""

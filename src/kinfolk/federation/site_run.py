@@ -19,8 +19,9 @@ import safetensors.numpy
 
 from kinfolk.checks import InputError
 from kinfolk.engine.checkpoint import damage_noticed
+from kinfolk.engine.noise import Noise, NoisyOutbox
 from kinfolk.engine.packing import Packer, Unpacker
-from kinfolk.engine.protocol import Algorithm, Arrays, Messages, Models, Request, SiteId, SiteSnapshot
+from kinfolk.engine.protocol import Algorithm, Arrays, Messages, Models, Request, SiteId, SiteSnapshot, Turn
 from kinfolk.engine.specs import types_in
 from kinfolk.engine.wire import Blob, Key, WireError
 from kinfolk.engine.worker import SiteWorker
@@ -31,9 +32,10 @@ from kinfolk.federation.keys import Sealer, SealError, SiteKey
 from kinfolk.federation.ledger import Entry, Ledger
 from kinfolk.federation.messages import UNUSABLE, Asked, Terms, refusal, usable
 from kinfolk.federation.rows import SiteRows
+from kinfolk.federation.spending import SecretNoise, Spending
 
 log = logging.getLogger(__name__)
-JOINED, STATE, REQUESTS = "join", "state.safetensors", "requests"
+JOINED, STATE, REQUESTS, RECORDED = "join", "state.safetensors", "requests", "recorded"
 LOGGED = 50  # requests that are repeated at most after a crash
 LOGGED_BYTES = 2**26
 MOST_MESSAGE = 2**31  # bytes
@@ -52,6 +54,13 @@ class _Last(NamedTuple):
 
     request: bytes
     answer: bytes
+
+
+class Care(NamedTuple):
+    """What the owner of a site wants beyond what is agreed on."""
+
+    noise: Noise | None = None  # on what leaves a node
+    record: bool = False  # whether to keep all requests, for an audit
 
 
 class SiteRun:
@@ -75,6 +84,8 @@ class SiteRun:
         Where it is written down what leaves.
     allowance : Allowance, optional
         How many rounds the site takes part in; None: without bounds.
+    care : Care
+        Whether there is noise on what leaves, and whether requests are kept for an audit.
     """
 
     def __init__(
@@ -87,9 +98,10 @@ class SiteRun:
         folder: Path | None,
         ledger: Ledger,
         allowance: Allowance | None = None,
+        care: Care = Care(),
     ) -> None:
         self.join, self.algorithm, self.folder, self.ledger = join, algorithm, folder, ledger
-        self.allowance = allowance
+        self.allowance, self.care = allowance, care
         self.joined = b""  # the join as it came
         sends = algorithm.sends(join.problem)
         if sends is None:
@@ -113,7 +125,12 @@ class SiteRun:
                 "ones: choose smaller models."
             )
         self.sealer = Sealer(key, name, join.key.run, join.key.lane, join.peers)
-        self.worker = SiteWorker(site, algorithm, join.homes, sends, undoable=True)
+        self.secret = None if care.noise is None else SecretNoise.new(care.noise)
+        blurred = None
+        if care.noise is not None:
+            care.noise.check(algorithm, sends)
+            blurred = NoisyOutbox(care.noise, sends, site, self._rng)
+        self.worker = SiteWorker(site, algorithm, join.homes, sends, undoable=True, noise=blurred)
         self.done = self.settled = 0  # numbers of the last request that was work, and of the last that counts or not
         self.number = 0  # of the last request
         self.heard: dict[SiteId, int] = {}  # numbers of the last letters that count
@@ -124,6 +141,13 @@ class SiteRun:
         self._round = 0
         self._logged = 0  # requests since the state was saved
         self.journal: Journal | None = None
+        self.record: Journal | None = None
+        self.told: Messages | None = None  # what the last answer holds, not sealed
+
+    def _rng(self, turn: Turn, node: int, name: str) -> np.random.Generator:
+        """The noise of a message: another one for every request."""
+        assert self.secret is not None
+        return self.secret.rng(self.number, turn, node, name)
 
     # ------------------------------------------------------------------ on the disk
 
@@ -141,13 +165,18 @@ class SiteRun:
             if other == self.folder or not other.name.startswith(self.join.key.run.hex()):
                 shutil.rmtree(other)
         self.folder.mkdir(parents=True)
+        if self.secret is not None:
+            self.secret.keep(self.folder)
         replace_file(self.folder / JOINED, content)
         self.journal = Journal(self.folder / REQUESTS)
+        self.record = Journal(self.folder / RECORDED) if self.care.record else None
 
     def go_on(self) -> None:
         """Where the process before has ended."""
         assert self.folder is not None
         self.joined = (self.folder / JOINED).read_bytes()
+        self.secret = SecretNoise.kept(self.folder, self.care.noise)
+        self.record = Journal(self.folder / RECORDED) if self.care.record else None
         path = self.folder / STATE
         if path.exists():
             with damage_noticed(path):
@@ -207,16 +236,35 @@ class SiteRun:
         answer = self._answered(asked)
         self._round = asked.request.turn.round or self._round  # a measurement has none
         self.ledger.add(asked.key.run, self._round, self._leaving)  # before anything else: better twice than not
+        if self.care.noise is not None and self._leaving:
+            self._spend(self.care.noise, asked)
+        if self.record is not None:
+            self.record.append(content)
         if self.journal is not None:
             self.journal.append(content)
             self._logged += 1
         self._last = _Last(content, answer)
         return answer
 
+    def _spend(self, noise: Noise, asked: Asked) -> None:
+        """Write down who reads messages with noise."""
+        assert self.told is not None
+        receivers = [self.join.peers[site].name for site in self.told.neighbours]
+        sends = self.terms.sends.coordinator
+        receivers += ["coordinator"] if any(sends[name].noisy for name in self.told.coordinator) else []
+        Spending(self.ledger.path.parent).add(asked.key.run, asked.key.number, noise, receivers)
+
+    def replay(self, content: bytes) -> tuple[Messages, bytes]:
+        """Answer a request of a run that is over once more, for an audit: what is told, and as it would leave."""
+        answer = self._answered(self.terms.decode_request(content))
+        if self.told is None:
+            raise InputError("Expected a recorded run that can be repeated, a request of it fails: record another.")
+        return self.told, answer
+
     def _answered(self, asked: Asked) -> bytes:
         """Do what is asked for; where that fails, the round has not happened here."""
         self._settle(asked)
-        self.number, self._leaving = asked.key.number, []
+        self.number, self._leaving, self.told = asked.key.number, [], None
         try:
             return self._worked(asked)
         except BadLetterError as error:
@@ -245,7 +293,7 @@ class SiteRun:
         if request.work in ("begin", "resume"):
             self.settled = number
         sealed = {site: self._sealed(site, number, rows) for site, rows in answer.neighbours.items()}
-        self._leaving = list(self._entries(answer, sealed))
+        self._leaving, self.told = list(self._entries(answer, sealed)), answer
         return self.terms.encode_answer(asked.key, answer, sealed)
 
     def _entries(self, answer: Messages, sealed: Mapping[SiteId, bytes]) -> Iterator[Entry]:
@@ -311,5 +359,6 @@ class SiteRun:
 
     def close(self) -> None:
         """Let go of the folder."""
-        if self.journal is not None:
-            self.journal.close()
+        for journal in (self.journal, self.record):
+            if journal is not None:
+                journal.close()

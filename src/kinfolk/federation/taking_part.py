@@ -13,10 +13,11 @@ from typing import Any
 
 import pandas
 
-from kinfolk.checks import InputError
+from kinfolk.checks import InputError, check_parameters
 from kinfolk.engine.protocol import Algorithm
 from kinfolk.engine.specs import spec_of
 from kinfolk.federation.allowance import Allowance, forget_runs
+from kinfolk.federation.audit import RecordedRun
 from kinfolk.federation.files import made, read_json, replace_file
 from kinfolk.federation.flower.processes import stop_process, stopped_by_signals
 from kinfolk.federation.flower.site import Way, serve
@@ -27,12 +28,14 @@ from kinfolk.federation.reading import who_reads
 from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.service import Agreed, SiteService
 from kinfolk.federation.site_models import save_models
+from kinfolk.federation.site_run import Care
 from kinfolk.federation.site_table import agreed_table, site_rows
 from kinfolk.federation.tables.kept import MODELS
 from kinfolk.federation.tables.service import IN_LANES, TableService
 from kinfolk.federation.tables.works import SUMS, declared
 from kinfolk.network import graphs
 from kinfolk.network.fingerprint import fingerprint
+from kinfolk.network.problem import Problem
 from kinfolk.tables.reading import read_table
 
 SIGN_IN, MEMBER, CONSENT, LOG = "sign-in", "member.json", "consent", "log.txt"
@@ -41,6 +44,10 @@ FEW = (
 )
 BEGUN_ANEW = (
     "If a site goes away, all begins anew without it: from the sums before and after the coordinator can tell its part."
+)
+BLURRED = (
+    "Parameters, gradients and predictions are cut to a norm of {clip:g} and get noise of deviation {scale:g}. What is "
+    "told on joining, and what is measured at a node, gets none."
 )
 LEAVING = 60.0  # seconds for a process to say goodbye
 
@@ -61,11 +68,11 @@ class Participant(ABC):
     folder: Path
 
     @staticmethod
-    def of(invitation: Invitation, table: Path, folder: Path, model: Any = None) -> Participant:
+    def of(invitation: Invitation, table: Path, folder: Path, model: Any = None, care: Care = Care()) -> Participant:
         """Read the table, and check that everything fits; nothing is sent."""
         kind = FitParticipant if invitation.agreement.job == "fit" else RunParticipant
         check_member(folder, invitation)
-        return kind.reading(invitation, table, folder, model)
+        return kind.reading(invitation, table, folder, model, care)
 
     @property
     @abstractmethod
@@ -79,6 +86,10 @@ class Participant(ABC):
     @abstractmethod
     def service(self) -> SiteService:
         """What answers the coordinator; only what was agreed on."""
+
+    def recorded(self) -> RecordedRun:
+        """The last run, for an audit."""
+        raise InputError("Expected a federation that runs an algorithm for an audit, this one learns from tables.")
 
     @abstractmethod
     def keep(self, service: Any) -> Path | None:
@@ -137,20 +148,33 @@ class RunParticipant(Participant):
         Its rows.
     algorithms : dict
         All that may be run here, with the models that the owner has chosen.
+    care : Care
+        Noise on what leaves, and whether requests are kept for an audit.
     """
 
     rows: SiteRows
     algorithms: dict[str, Algorithm[Any]]
+    care: Care = Care()
 
     @classmethod
-    def reading(cls, invitation: Invitation, table: Path, folder: Path, model: Any) -> RunParticipant:
+    def reading(cls, invitation: Invitation, table: Path, folder: Path, model: Any, care: Care) -> RunParticipant:
         """From the table of the site."""
         agreement = invitation.agreement
         algorithms = agreement.algorithms(model)
         rows = site_rows(read_table(table), agreement, invitation.site)
         rows.check()
         rows.check_complete(agreement.schema.scaled)
-        return cls(invitation, folder, rows, algorithms)
+        made = cls(invitation, folder, rows, algorithms, care)
+        if care.noise is not None:
+            check_parameters(care.noise)
+            for each in algorithms.values():
+                care.noise.check(each, each.sends(made.problem))
+        return made
+
+    @property
+    def problem(self) -> Problem:
+        """What is known of the own nodes before anybody has joined; enough to size messages."""
+        return self.invitation.agreement.problem(graphs.edgeless(len(self.rows.nodes), list(self.rows.nodes)))
 
     @property
     def size(self) -> str:
@@ -168,19 +192,31 @@ class RunParticipant(Participant):
             [f"The number of values, mean and sum of squares of {scaled} columns, over all its rows."] if scaled else []
         )
         told += _caution(self.rows.data.sizes, len(agreement.columns))
-        own = agreement.problem(graphs.edgeless(len(self.rows.nodes), list(self.rows.nodes)))
+        told += (
+            [] if self.care.noise is None else [BLURRED.format(clip=self.care.noise.clip, scale=self.care.noise.scale)]
+        )
         often = [f"{agreement.runs:,} runs at most, with {agreement.rounds:,} rounds each; more are refused."]
-        runs = {name: who_reads(each, own) for name, each in self.algorithms.items()}
+        runs = {name: who_reads(each, self.problem) for name, each in self.algorithms.items()}
         return {"joining": told, **runs, "how often": often}
 
     def _own_choices(self) -> list[str]:
-        return [repr(spec_of(each)) for each in self.algorithms.values()]
+        noise = [] if self.care.noise is None else [repr(spec_of(self.care.noise))]
+        return [repr(spec_of(each)) for each in self.algorithms.values()] + noise
 
     def service(self) -> SiteService:
         """What answers the coordinator; only what was agreed on."""
+        return SiteService(
+            self.invitation.site, self.rows, self.folder, agreed=self._agreed, allowance=self.allowance, care=self.care
+        )
+
+    def recorded(self) -> RecordedRun:
+        """The last run, for an audit."""
+        return RecordedRun.read(self.invitation.site, self.folder, self.rows, self._agreed)
+
+    @property
+    def _agreed(self) -> Agreed:
         agreement = self.invitation.agreement
-        agreed = Agreed(agreement.schema, list(self.algorithms.values()), agreement.sites, agreement.public_points())
-        return SiteService(self.invitation.site, self.rows, self.folder, agreed=agreed, allowance=self.allowance)
+        return Agreed(agreement.schema, list(self.algorithms.values()), agreement.sites, agreement.public_points())
 
     def keep(self, service: Any) -> Path | None:
         """Keep the models of the main algorithm."""
@@ -200,8 +236,13 @@ class FitParticipant(Participant):
     table: pandas.DataFrame
 
     @classmethod
-    def reading(cls, invitation: Invitation, table: Path, folder: Path, model: Any) -> FitParticipant:
+    def reading(cls, invitation: Invitation, table: Path, folder: Path, model: Any, care: Care) -> FitParticipant:
         """From the table of the site."""
+        if care != Care():
+            raise InputError(
+                "Expected neither noise nor a record where tables are learnt from, got one: leave out --clip, --noise "
+                "and --record; --secure of kinfolk federation new masks sums."
+            )
         if model is not None:
             raise InputError("Expected no model of a site's own where tables are learnt from: leave out --model.")
         return cls(invitation, folder, agreed_table(read_table(table), invitation.agreement, invitation.site))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas
@@ -513,3 +513,27 @@ def federation_verdict(errors: Mapping[str, float]) -> str:
 
 
 FEDERATED = {"alone": TITLES["alone"], "pooled": TITLES["pooled"], "tailored": "tailored models"}
+
+
+# ---------------------------------------------------------------------- privacy
+
+NOT_COVERED = (
+    "This is about messages that had noise. What was told on joining, and what was measured at a node, had none; nor "
+    "had what the coordinator alone reads, unless it stands here."
+)
+AUDIT_LEGEND = (
+    "In or out: the chance to tell whether the most unusual row of the node was there, 0.5 by guessing; at 1 %: how "
+    "often it is noticed with 1 % false alarms. Row: the error of the best guess at that row, 0 if it is found, 1 for "
+    "guessing the mean. A better attack may exist."
+)
+
+
+def audit_caution(nodes: Sequence[str]) -> str:
+    """That nodes with few rows tell nearly all.
+
+    >>> audit_caution(["north"])
+    "Caution: 'north' has no more rows than there are features, and what is sent of it tells nearly all."
+    """
+    has, them = ("has", "it") if len(nodes) == 1 else ("have", "them")
+    few = f"{listing(nodes)} {has} no more rows than there are features"
+    return f"Caution: {few}, and what is sent of {them} tells nearly all."

@@ -1,0 +1,115 @@
+"""What noise has promised a site: every message that left with noise, and the (ε, δ) that they add up to."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pandas
+
+from kinfolk.checks import InputError
+from kinfolk.engine.noise import Noise
+from kinfolk.engine.privacy import epsilon
+from kinfolk.engine.protocol import Turn
+from kinfolk.federation.files import read_json, replace_file
+
+NAME, SECRET = "noise.csv", "noise.json"
+COLUMNS = ("run", "request", "to", "multiplier", "delta")
+
+
+@dataclass(frozen=True)
+class SecretNoise:
+    """Noise that nobody else can draw again: from random bytes that never leave, new for every run.
+
+    They are kept beside the state of the run, as a site that was killed has to send the same once more, and not another
+    draw of it.
+    """
+
+    noise: Noise
+    secret: bytes
+
+    @classmethod
+    def new(cls, noise: Noise) -> Self:
+        """With new random bytes."""
+        return cls(noise, os.urandom(32))
+
+    def rng(self, request: int, turn: Turn, node: int, name: str) -> np.random.Generator:
+        """For one message of a node; no two requests share it, whatever rounds they are of."""
+        about = json.dumps([request, turn.round, turn.exchange, int(node), name]).encode()
+        return np.random.default_rng(int.from_bytes(hashlib.blake2b(about, key=self.secret, digest_size=32).digest()))
+
+    def keep(self, folder: Path) -> None:
+        """Write it into the folder of a run, for its owner alone."""
+        found = {"secret": self.secret.hex(), **asdict(self.noise)}
+        replace_file(folder / SECRET, json.dumps(found).encode(), mode=0o600)
+
+    @staticmethod
+    def kept(folder: Path, noise: Noise | None) -> SecretNoise | None:
+        """That of a run that was begun before, which has to be what the owner wants now."""
+        if noise_of(folder) != noise:
+            raise InputError(
+                "Expected the noise with which this site has begun the present run, got other: pass the same --clip "
+                "and --noise again, or none if there was none."
+            )
+        return None if noise is None else SecretNoise(noise, bytes.fromhex(read_json(folder / SECRET)["secret"]))
+
+
+def noise_of(folder: Path) -> Noise | None:
+    """The noise that a run was begun with; None: there is none."""
+    found = read_json(folder / SECRET)
+    return Noise(**{name: found[name] for name in ("clip", "scale", "delta")}) if found else None
+
+
+class Spending:
+    """The table ``noise.csv`` in the folder of a site: a row for every message with noise, before it leaves."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / NAME
+
+    def add(self, run: bytes, request: int, noise: Noise, receivers: Iterable[str]) -> None:
+        """Write down what is about to leave."""
+        fresh = not self.path.exists()
+        with self.path.open("a", newline="", encoding="utf-8") as file:
+            table = csv.writer(file)
+            if fresh:
+                table.writerow(COLUMNS)
+            for to in receivers:
+                table.writerow([run.hex()[:8], request, to, noise.multiplier, noise.delta])
+
+
+def spent(folder: Path) -> pandas.DataFrame:
+    """What noise promises a site, receiver by receiver, over all runs.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the site.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns ``to``, ``messages``, ``epsilon``, ``delta``: for all rows of a node, and the messages that had noise.
+        Empty where none had.
+    """
+    path = folder / NAME
+    if not path.exists():
+        return pandas.DataFrame(columns=["to", "messages", "epsilon", "delta"])
+    try:
+        found = pandas.read_csv(path, keep_default_na=False).astype({"multiplier": float, "delta": float})
+        groups = dict(iter(found[list(COLUMNS)].groupby("to", sort=False)))
+    except (ValueError, KeyError, UnicodeDecodeError) as error:
+        raise InputError(f"Expected what was sent with noise in {str(path)!r}, it is damaged: move it away.") from error
+    rows = []
+    for to, sent in groups.items():
+        with np.errstate(divide="ignore"):
+            together = float((1 / sent["multiplier"] ** 2).sum() ** -0.5)  # Gaussian noise adds up to Gaussian noise
+        delta = float(sent["delta"].min())
+        rows.append({"to": to, "messages": len(sent), "epsilon": epsilon(together, 1, delta), "delta": delta})
+    return pandas.DataFrame(rows)

@@ -1,0 +1,161 @@
+"""An audit finds what is known to be there: a row alone at its node, and nothing behind noise, seals and masks."""
+
+import numpy as np
+import pytest
+
+from federated import Direct, federation_of, rows_of
+from kinfolk import FedAvg, GTVMin, InputError, Network, Noise, Squared, fit, graphs
+from kinfolk.engine.wire import Blob
+from kinfolk.federation.attacks import told_apart
+from kinfolk.federation.audit import COORDINATOR, OTHERS, POPULATION, RELAY, Audit, RecordedRun, audit
+from kinfolk.federation.keys import Peer, SiteKey
+from kinfolk.federation.service import Agreed, SiteService
+from kinfolk.federation.site_run import Care
+from kinfolk.federation.spending import spent
+from kinfolk.federation.tables.masks import Masks, new_salt, summed, to_numbers
+
+ALGORITHM = GTVMin(Squared(intercept=True), lam=0.5, steps="published")
+NOTHING = Care()
+SIZES = (1, 30, 12)  # rows of the nodes
+
+
+def small_network():
+    rng = np.random.default_rng(3)
+
+    def drawn(size):
+        X = rng.normal(size=(size, 2))
+        return X, X @ [1.0, -2.0] + 0.3 * rng.normal(size=size)
+
+    return Network(graphs.complete(3), [drawn(size) for size in SIZES], test=[drawn(60) for _ in SIZES])
+
+
+def taken_part(folder, algorithm=ALGORITHM, care=NOTHING, rounds=4):
+    """A federation of three sites with one node each."""
+    network = small_network()
+    rows = rows_of(network, 3)
+    post = Direct({name: SiteService(name, each, folder / name, care=care) for name, each in rows.items()})
+    federation = federation_of(network, 3, post)
+    run = fit(federation.gather(), algorithm, rounds=rounds, stop=None, engine=federation, progress=False)
+    for service in post.services.values():
+        service.close()
+    return rows, post, run
+
+
+def recorded(folder, algorithm=ALGORITHM, rounds=4):
+    """The recorded runs of the sites, by node, and what was carried."""
+    rows, post, _ = taken_part(folder, algorithm, Care(record=True), rounds)
+    agreed = Agreed(None, [algorithm], list(rows))
+    found = {each.nodes[0]: RecordedRun.read(name, folder / name, each, agreed) for name, each in rows.items()}
+    return found, post
+
+
+@pytest.fixture(scope="module")
+def lone(tmp_path_factory):
+    """The recorded run of the node that has one row."""
+    return recorded(tmp_path_factory.mktemp("lone"))[0][0]
+
+
+def test_the_run_is_repeated_to_the_last_bit(tmp_path):
+    found, post = recorded(tmp_path, FedAvg(step_size=0.1), rounds=3)
+    for each in found.values():
+        terms = each.join.terms(each.algorithm.sends(each.join.problem))
+        sent = [blob for name, to, blob in post.log if (name, to) == (each.name, "coordinator")]
+        answers = [sealed for _, sealed in each.replayed(each.rows, None)]
+        assert len(answers) == len(sent[2:]) > 3  # after hello and join
+        for one, two in zip(sent[2:], answers, strict=True):
+            first, second = (Blob.decode(blob, terms.answer).arrays for blob in (one, two))
+            assert {name: values.shape for name, values in first.items()} == {
+                name: values.shape for name, values in second.items()
+            }
+            for name in first:
+                if not name.startswith("letter/"):  # sealed with other random numbers
+                    np.testing.assert_array_equal(first[name], second[name])
+
+
+def test_one_row_without_noise_is_known(lone):
+    table = audit(lone, trials=20)
+    assert set(table["rows"]) == {1}
+    assert len(table) == 8
+    found = table.set_index(["place", "knows"])
+    for knows in (OTHERS, POPULATION):
+        for place in ("site 1", "site 2", COORDINATOR):
+            assert found.loc[(place, knows), ["auc", "hits"]].tolist() == [1.0, 1.0]
+        assert found.loc[("site 1", knows), "reconstruction"] < 1e-3
+        assert found.loc[(COORDINATOR, knows), "reconstruction"] < 0.5  # from what is measured alone
+        assert found.loc[(RELAY, knows), ["auc", "hits", "reconstruction"]].tolist() == [0.5, 0.0, 1.0]  # only sizes
+
+
+def test_behind_much_noise_there_is_nothing_to_tell(lone):
+    attack = Audit(lone, 0, Noise(clip=1.0, scale=100.0), trials=40)
+    members, rebuilt = attack.membership(), attack.reconstruction()
+    for knows in (OTHERS, POPULATION):
+        assert members["site 1", knows].auc == pytest.approx(0.5, abs=0.2)  # three deviations
+        assert members[COORDINATOR, knows].auc > 0.95  # what is measured gets no noise
+        assert rebuilt["site 1", knows] > 0.5
+
+
+def test_many_rows_hide_one_from_who_does_not_know_the_others(tmp_path):
+    found = recorded(tmp_path)[0]
+    among = Audit(found[1], 0, trials=30).membership()
+    assert among["site 2", OTHERS].auc == 1.0
+    assert among["site 2", POPULATION].auc < 0.9
+
+
+def test_noise_at_real_sites_is_secret_counted_and_sent_again_alike(tmp_path):
+    care = Care(Noise(clip=2.0, scale=20.0))
+    _, post, first = taken_part(tmp_path / "one", care=care)
+    second = taken_part(tmp_path / "two", care=care)[2]
+    assert first.history["objective"].iloc[-1] != second.history["objective"].iloc[-1]  # the seed is the same
+    table = spent(tmp_path / "one" / "site 0").set_index("to")
+    assert table["messages"].to_dict() == {"site 1": 5, "site 2": 5}  # round 0 and four more
+    assert table["epsilon"].between(1, 10).all()
+    name, _, blob = next(each for each in reversed(post.log) if each[1] == "site")
+    again = SiteService(name, rows_of(small_network(), 3)[name], tmp_path / "one" / name, care=care)
+    assert again.answer(blob) in post.carried
+    again.close()
+
+
+def test_another_noise_in_the_middle_of_a_run_is_refused(tmp_path):
+    taken_part(tmp_path, care=Care(Noise(clip=2.0, scale=20.0)))
+    for care in (Care(), Care(Noise(clip=2.0, scale=1.0))):
+        with pytest.raises(InputError, match="Expected the noise with which this site has begun"):
+            SiteService("site 0", rows_of(small_network(), 3)["site 0"], tmp_path / "site 0", care=care)
+
+
+def test_an_audit_needs_a_record_and_the_same_rows(tmp_path):
+    taken_part(tmp_path)
+    rows = rows_of(small_network(), 3)
+    agreed = Agreed(None, [ALGORITHM], list(rows))
+    with pytest.raises(InputError, match="take part with --record"):
+        RecordedRun.read("site 0", tmp_path / "site 0", rows["site 0"], agreed)
+    recorded(tmp_path / "again")
+    with pytest.raises(InputError, match="Expected the rows that site 'site 0' has taken part with"):
+        RecordedRun.read("site 0", tmp_path / "again" / "site 0", rows["site 1"], agreed)
+
+
+def test_sums_of_one_row_are_the_row_unless_they_are_masked(tmp_path):
+    """The coordinator reads the sums of a site with one row; with a mask, of the site nothing, and the same sum."""
+    names = ("north", "south")
+    keys = {name: SiteKey.at(tmp_path / name) for name in names}
+    row, other = np.array([1.0, -2.0, 30.0]), np.array([0.5, 0.0, 10.0])
+    rng = np.random.default_rng(0)
+
+    def new_masks():
+        salts = {each: new_salt() for each in names}
+        return {
+            one: Masks(keys[one], one, salts[one], {Peer(two, keys[two].public): salts[two]})
+            for one, two in (names, names[::-1])
+        }
+
+    def read_masked(values):
+        return to_numbers(new_masks()["north"].masked(1, {"sums": values})["sums"])
+
+    def worlds(read):
+        return [np.stack([read(each(k)) for k in range(100)]) for each in (lambda k: row, lambda k: rng.normal(size=3))]
+
+    assert told_apart(*worlds(lambda values: values)).auc == 1.0
+    hidden = told_apart(*worlds(lambda values: read_masked(values)))
+    assert hidden.auc == pytest.approx(0.5, abs=0.13)  # three deviations
+    masks, sent = new_masks(), {"north": row, "south": other}
+    total = summed([masks[name].masked(2, {"sums": values})["sums"] for name, values in sent.items()])
+    np.testing.assert_allclose(total, row + other, atol=1e-12)
