@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas
 import scipy.optimize
-from cost_runs import EXCHANGES, KNOWN, ROUNDS_NEEDED, RUNS, Case, Counts, tiles
+from cost_runs import EXCHANGES, KINDS, KNOWN, ROUNDS_NEEDED, RUNS, Case, Counts, tiles
 
 from kinfolk.algorithms.gtvmin.balance import BALANCE_EVERY
 from kinfolk.engine.wire import MOST_ARRAYS
@@ -31,7 +31,9 @@ from kinfolk.federation.site_run import MOST_MESSAGE
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
 NUMBER = 8  # bytes
 REPORTED, MEASURED = 11, 11  # numbers of every node in a report, its own among them, and in a measurement
-FITTED_NODES, FITTED_SITES = 31_000, 20
+FITTED_NODES, FITTED_SITES, FITTED_POWER = 31_000, 20, 11_000
+USUAL = 1.0  # λ
+NOTHING = 1e-12
 LATENCY, BANDWIDTH = 0.1, 125e6  # assumed: seconds there and back; bytes a second of the relay's line (1 Gbit/s)
 Term = Callable[[Counts], float]
 
@@ -94,6 +96,12 @@ SITE_WORK: dict[str, Term] = {
     "a parameter of an edge": lambda c: c.own_edges * c.features,
     "a node of the network": lambda c: c.nodes,
 }
+SITE_MEMORY: dict[str, Term] = {
+    "the program": lambda c: 1.0,
+    "a parameter of a node": lambda c: c.own_nodes * c.features,
+    "a parameter of an edge": lambda c: c.own_edges * c.features,
+    "a byte of its letters": lambda c: letters(c) / c.sites,
+}
 RELAY_MEMORY: dict[str, Term] = {
     "the program": lambda c: 1.0,
     "a site": lambda c: c.sites,
@@ -114,7 +122,7 @@ BYTES = [
 RESOURCES = [
     Quantity("relay's processor, an exchange", "relay_cpu", lambda c: 0.0, PROCESSOR, 1e-3),
     Quantity("a site's processor, an exchange", "site_cpu", lambda c: 0.0, SITE_WORK, 1e-3),
-    Quantity("memory of a site", "memory", lambda c: 0.0, SITE_WORK),
+    Quantity("memory of a site", "memory", lambda c: NUMBER * c.nodes, SITE_MEMORY),
     Quantity("memory of the relay", "relay_memory", lambda c: 0.0, RELAY_MEMORY),
 ]
 
@@ -187,6 +195,12 @@ def expected(case: Case) -> Counts:
     )
 
 
+def power(lines: pandas.DataFrame) -> Any:
+    """Slope and height of rounds over nodes, both as logarithms, by the smaller networks."""
+    small = lines[lines["nodes"] <= FITTED_POWER]
+    return np.polyfit(np.log(small["nodes"]), np.log(small["rounds"]), 1)
+
+
 class Model:
     """All quantities, fitted to the small ones of some measured runs."""
 
@@ -198,7 +212,7 @@ class Model:
             each.column: each.fitted([(counts_of(line), line[each.column]) for _, line in self.small.iterrows()])
             for each in (*BYTES, *RESOURCES)
         }
-        self._powers = {kind: self._power(lines) for kind, lines in rounds.groupby("kind")}
+        self.powers = {key: power(lines) for key, lines in rounds.groupby(["kind", "lam"])}
 
     @classmethod
     def of_files(cls) -> Model:
@@ -208,14 +222,9 @@ class Model:
     def __getitem__(self, name: str) -> Fitted:
         return self.quantities[name]
 
-    @staticmethod
-    def _power(lines: pandas.DataFrame) -> Any:
-        small = lines[lines["nodes"] <= 110_000]
-        return np.polyfit(np.log(small["nodes"]), np.log(small["rounds"]), 1)
-
-    def rounds_needed(self, kind: str, nodes: float) -> float:
+    def rounds_needed(self, kind: str, lam: float, nodes: float) -> float:
         """Rounds to a residual of 1e-4, by a power of the number of nodes."""
-        slope, height = self._powers[kind]
+        slope, height = self.powers[kind, lam]
         return float(np.exp(height + slope * np.log(nodes)))
 
     def relayed(self, counts: Counts) -> float:
@@ -273,7 +282,7 @@ def overheads_table(model: Model) -> str:
         parts = [
             f"{value:,.3g} for {name}"
             for name, value in zip(each.quantity.overheads, each.values, strict=True)
-            if value > 0
+            if value > NOTHING
         ]
         errors = [abs(np.log(ratio)) for ratio in ratios(each, model.small)]
         lines.append([each.quantity.title, unit, "; ".join(parts), f"{np.exp(max(errors)):.2f}"])
@@ -323,21 +332,25 @@ def measured_table(model: Model) -> str:
 
 
 def rounds_table(model: Model) -> str:
-    """Rounds that were needed, and those of the power that was fitted to all but the largest."""
-    sizes = sorted({round(each, -3) for each in model.rounds["nodes"]})
-    head = ["network", *(f"{each:,}" for each in sizes), "grows as", "10⁸ by that power"]
+    """Rounds that were needed, and those of the power that was fitted to the smaller networks."""
+    sizes = sorted({float(f"{each:.1g}") for each in model.rounds["nodes"]})
+    head = ["network", "λ", *(f"{each:,.0f}" for each in sizes), "grows as", "10⁸ by that power"]
     lines = []
-    for kind, found in model.rounds.groupby("kind"):
-        cells = []
-        for each in sizes:
-            here = found[(found["nodes"] - each).abs() < 0.1 * each]
-            cells.append(
-                "–"
-                if here.empty
-                else f"{here['rounds'].iloc[0]:,} ({model.rounds_needed(kind, here['nodes'].iloc[0]):,.0f})"
-            )
-        lines.append([kind, *cells, f"n^{model._powers[kind][0]:.2f}", f"{model.rounds_needed(kind, 1e8):,.0f}"])
-    return table(head, lines)
+    for (kind, lam), found in model.rounds.groupby(["kind", "lam"]):
+        cells = [f"{rounds_at(model, found, each)}" for each in sizes]
+        slope, far = max(model.powers[kind, lam][0], 0.0), model.rounds_needed(kind, lam, 1e8)
+        lines.append([kind, f"{lam:g}", *cells, f"n^{slope:.2f}", number(far)])
+    return table(head, lines, 1)
+
+
+def rounds_at(model: Model, found: pandas.DataFrame, nodes: float) -> str:
+    """The rounds of one network, with the prediction where it had no part in the fit."""
+    here = found[(found["nodes"] - nodes).abs() < 0.1 * nodes]
+    if here.empty:
+        return "–"
+    line = here.iloc[0]
+    predicted = model.rounds_needed(line["kind"], line["lam"], line["nodes"])
+    return f"{line['rounds']:,}" + (f" ({predicted:,.0f})" if line["nodes"] > FITTED_POWER else "")
 
 
 CARRIED = ((1_000_000, 200), (10_000_000, 1_000), (100_000_000, 10_000))
@@ -350,9 +363,9 @@ def carried_table(model: Model) -> str:
             "relay's memory", "memory of a site", "exchanges", "coordinator's journal", "time"]  # fmt: skip
     lines = []
     for nodes, sites in CARRIED:
-        for kind in ("ring", "map", "mixed"):
+        for kind in KINDS:
             counts = expected(Case(kind, nodes, sites, FEATURES))
-            exchanges = exchanges_of(model, kind, nodes)
+            exchanges = exchanges_of(model, kind, USUAL, nodes)
             own = NUMBER * (REPORTED + MEASURED) * counts.nodes / (BALANCE_EVERY + 1)
             cells = [number(counts.pairs), size(model.relayed(counts)), size(own), number(model["relay_cpu"](counts)),
                      size(model["relay_memory"](counts)), size(model["memory"](counts)), number(exchanges),
@@ -361,9 +374,9 @@ def carried_table(model: Model) -> str:
     return table(head, lines)
 
 
-def exchanges_of(model: Model, kind: str, nodes: float) -> float:
+def exchanges_of(model: Model, kind: str, lam: float, nodes: float) -> float:
     """Rounds, with a measurement every tenth of them."""
-    return model.rounds_needed(kind, nodes) * (1 + 1 / BALANCE_EVERY)
+    return model.rounds_needed(kind, lam, nodes) * (1 + 1 / BALANCE_EVERY)
 
 
 def hours(seconds: float) -> str:
@@ -405,10 +418,10 @@ LIMITS = [
 
 def breaking_table(model: Model) -> str:
     """Where each limit is met when nodes and sites grow together, 10,000 nodes a site."""
-    head = ["what", "at most", *(f"{kind}: met at" for kind in ("ring", "map", "mixed"))]
+    head = ["what", "at most", *(f"{kind}: met at" for kind in KINDS)]
     lines = []
     for limit in LIMITS:
-        cells = [met(model, limit, kind) for kind in ("ring", "map", "mixed")]
+        cells = [met(model, limit, kind) for kind in KINDS]
         lines.append([limit.what, number(limit.most), *cells])
     return table(head, lines)
 
@@ -450,19 +463,18 @@ def _tree(model: Model, counts: Counts, kind: str) -> float:
 REMEDIES = [
     Remedy("as it is", lambda m, c, kind: m.relayed(c)),
     Remedy("sites add up their nodes' numbers", _summed),
-    Remedy("... and numbers of 32 bits", lambda m, c, kind: _summed(m, c, kind) / 2),
-    Remedy("... and a tree: 100 relays of 100 sites below one; the one above", _tree),
-    Remedy("... and letters from site to site; the relay reads sums", _peer_to_peer),
+    Remedy("sums, and numbers of 32 bits", lambda m, c, kind: _summed(m, c, kind) / 2),
+    Remedy("sums, and a tree: 100 relays with 100 sites each; the one above them", _tree),
+    Remedy("sums, and letters that go from site to site", _peer_to_peer),
 ]
 
 
 def remedies_table(model: Model) -> str:
     """What each would leave, at the largest size."""
     nodes, sites = CARRIED[-1]
-    kinds = ("ring", "map", "mixed")
-    cases = {kind: expected(Case(kind, nodes, sites, FEATURES)) for kind in kinds}
-    lines = [[each.what, *(size(each.relayed(model, cases[kind], kind)) for kind in kinds)] for each in REMEDIES]
-    return table(["through the busiest relay, an exchange", *kinds], lines)
+    cases = {kind: expected(Case(kind, nodes, sites, FEATURES)) for kind in KINDS}
+    lines = [[each.what, *(size(each.relayed(model, cases[kind], kind)) for kind in KINDS)] for each in REMEDIES]
+    return table(["through the busiest relay, an exchange", *KINDS], lines)
 
 
 TABLES: dict[str, Callable[[Model], str]] = {

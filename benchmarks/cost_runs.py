@@ -27,9 +27,10 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ ROWS = 3  # of every node
 ROUNDS = 20
 EXCHANGES = 1 + ROUNDS + 2  # begin, rounds, and a measurement at either end
 MOST_PROCESSES, FEW_PROCESSES = 8, 4  # with a site each; where there are more sites
-RESIDUAL = 1e-4
+RESIDUAL, MOST_ROUNDS = 1e-4, 10_000
 
 
 # ---------------------------------------------------------------------- networks
@@ -231,8 +232,9 @@ class TimedService(SiteService):
         return answer
 
 
-def hosted(sites: Mapping[str, SiteRows], folder: str, address: tuple[str, int], answers: Any) -> None:
+def hosted(pipe: Connection) -> None:
     """A process with some sites; when they have ended it tells what they took."""
+    sites, folder, address = pipe.recv()
     services = [TimedService(name, rows, Path(folder) / name) for name, rows in sites.items()]
     threads = [threading.Thread(target=serve, args=(service, address)) for service in services]
     for thread in threads:
@@ -242,58 +244,59 @@ def hosted(sites: Mapping[str, SiteRows], folder: str, address: tuple[str, int],
     journals = [sum(f.stat().st_size for f in (each.folder / "runs").rglob("requests")) for each in services]
     ledgers = [(each.folder / "left.csv").stat().st_size for each in services]
     cpu = [float(np.mean(each.taken[-EXCHANGES:])) for each in services]
-    answers.put((cpu, max(journals) // EXCHANGES, max(ledgers) // len(services[0].taken), peak_memory()))
+    pipe.send((cpu, max(journals) // EXCHANGES, max(ledgers) // len(services[0].taken), peak_memory()))
 
 
-@contextlib.contextmanager
-def hosts(network: Network, case: Case, count: int, folder: str, address: tuple[str, int]) -> Iterator[list[Any]]:
-    """Processes that have the sites; what they tell at the end is put into the list."""
+def started(count: int) -> list[tuple[Any, Connection]]:
+    """Processes that have read all modules, and nothing else yet."""
+    out, context = [], get_context("fork")
+    for _ in range(count):
+        mine, theirs = context.Pipe()
+        out.append((context.Process(target=hosted, args=(theirs,)), mine))
+        out[-1][0].start()
+    return out
+
+
+def given_out(network: Network, case: Case, pipes: Sequence[Connection], folder: str, address: tuple[str, int]) -> None:
+    """Give every process the rows of its sites."""
     blocks = np.array_split(np.arange(network.graph.node_count), case.sites)
-    rows = {f"site {k}": SiteRows.of(network, block) for k, block in enumerate(blocks)}
-    context, processes, found = get_context("spawn"), [], []
-    answers = context.Queue()
-    for names in np.array_split(list(rows), count):
-        given = ({name: rows[name] for name in names.tolist()}, folder, address, answers)
-        processes.append(context.Process(target=hosted, args=given))
-        processes[-1].start()
-    del rows, given
-    try:
-        yield found
-    finally:
-        found += [answers.get(timeout=120) for _ in processes]
-        for process in processes:
-            process.join()
+    for pipe, numbers in zip(pipes, np.array_split(np.arange(case.sites), len(pipes)), strict=True):
+        rows = {f"site {k}": SiteRows.of(network, blocks[k]) for k in numbers.tolist()}
+        pipe.send((rows, folder, address))
 
 
-def measured(case: Case, processes: int = MOST_PROCESSES) -> Measured:
-    """A run in a federation, and what it took."""
-    network, count = network_of(case), case.sites if case.sites <= processes else FEW_PROCESSES
-    counts = counted(network.graph, case)
-    graph, schema = network.graph, Schema(network.features)
-    with contextlib.ExitStack() as stack:
-        folder, sockets = stack.enter_context(tempfile.TemporaryDirectory()), stack.enter_context(SocketPost())
-        with hosts(network, case, count, folder, sockets.address) as told:
-            del network
-            forget_peak()
-            post = Counting(sockets)
-            names = [f"site {k}" for k in range(case.sites)]
-            federation = Federation(graph, names, post, schema, folder=Path(folder) / "coordinator", patience=300)
-            settings: dict[str, Any] = {"stop": None, "measure_every": None, "progress": False, "engine": federation}
-            problem = federation.gather()
-            fit(problem, GTVMin(), rounds=1, **settings)  # everything is compiled and read once
-            began, cpu = time.perf_counter(), time.process_time()
-            run = fit(problem, GTVMin(), rounds=ROUNDS, **settings)
-            seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-            journal = (Path(folder) / "coordinator" / "answers-2").stat().st_size
-            peak = peak_memory()
-            sockets.close()
-            federation.close()
+def measured(case: Case) -> Measured:
+    """A run in a federation, and what it took; to be called in a process without threads."""
+    count = case.sites if case.sites <= MOST_PROCESSES else FEW_PROCESSES
+    processes = started(count)
+    pipes = [pipe for _, pipe in processes]
+    network = network_of(case)
+    counts, graph, schema = counted(network.graph, case), network.graph, Schema(network.features)
+    with tempfile.TemporaryDirectory() as folder, SocketPost() as sockets:
+        given_out(network, case, pipes, folder, sockets.address)
+        del network
+        forget_peak()
+        post, names = Counting(sockets), [f"site {k}" for k in range(case.sites)]
+        federation = Federation(graph, names, post, schema, folder=Path(folder) / "coordinator", patience=300)
+        settings: dict[str, Any] = {"stop": None, "measure_every": None, "progress": False, "engine": federation}
+        problem = federation.gather()
+        fit(problem, GTVMin(), rounds=1, **settings)  # everything is compiled and read once
+        began, cpu = time.perf_counter(), time.process_time()
+        run = fit(problem, GTVMin(), rounds=ROUNDS, **settings)
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+        journal = (Path(folder) / "coordinator" / "answers-2").stat().st_size
+        peak = peak_memory()
+        sockets.close()
+        federation.close()
+        told = [pipe.recv() for pipe in pipes]
+    for process, _ in processes:
+        process.join()
     site_cpu = [each for cpus, *_ in told for each in cpus]
-    first = {work: each[-1] for work, each in post.bytes.items()}
+    last = {work: each[-1] for work, each in post.bytes.items()}
     return Measured(
         case.kind, *(int(each) for each in asdict(counts).values()), count,
-        int(run.history["bytes"].iloc[-1]), first["hello"][1], first["join"][0], first["step"][1], first["step"][0],
-        first["report"][1], first["measure"][1], first["measure"][0], journal // EXCHANGES,
+        int(run.history["bytes"].iloc[-1]), last["hello"][1], last["join"][0], last["step"][1], last["step"][0],
+        last["report"][1], last["measure"][1], last["measure"][0], journal // EXCHANGES,
         max(each[1] for each in told), max(each[2] for each in told), cpu / EXCHANGES, float(np.mean(site_cpu)),
         seconds / EXCHANGES, max(each[3] for each in told) if count == case.sites else 0, peak, os.getloadavg()[0],
     )  # fmt: skip
@@ -304,27 +307,28 @@ class Needed:
     """How many rounds a network needs in a federation."""
 
     kind: str
+    lam: float
     nodes: int
     rounds: int
     seconds: float
     load: float
 
 
-def needed(case: Case) -> Needed:
+def needed(case: Case, lam: float) -> Needed:
     """Rounds until the residual is 1e-4, with sites in this process: nobody sees the whole network."""
-    network = network_of(case)
-    began = time.process_time()
-    rule = Tolerance(RESIDUAL, None)
-    run = fit(network, GTVMin(), rounds=5_000, stop=rule, engine=InProcess(case.sites), progress=False)
-    return Needed(case.kind, network.graph.node_count, run.rounds, time.process_time() - began, os.getloadavg()[0])
+    network, began, rule = network_of(case), time.process_time(), Tolerance(RESIDUAL, None)
+    run = fit(network, GTVMin(lam=lam), rounds=MOST_ROUNDS, stop=rule, engine=InProcess(case.sites), progress=False)
+    seconds = time.process_time() - began
+    return Needed(case.kind, lam, network.graph.node_count, run.rounds, seconds, os.getloadavg()[0])
 
 
 # ---------------------------------------------------------------------- tables of lines
 
+KINDS = ("ring", "map", "mixed")
 FIT = [
-    *(Case(kind, 1_000, 2) for kind in ("ring", "map", "mixed")),
-    *(Case(kind, 10_000, 4, 10) for kind in ("ring", "map", "mixed")),
-    *(Case(kind, 10_000, 20) for kind in ("ring", "map", "mixed")),
+    *(Case(kind, 1_000, 2) for kind in KINDS),
+    *(Case(kind, 10_000, 4, 10) for kind in KINDS),
+    *(Case(kind, 10_000, 20) for kind in KINDS),
     *(Case(kind, 30_000, 8) for kind in ("map", "mixed")),
 ]
 CHECK = [
@@ -337,7 +341,10 @@ CHECK = [
     Case("map", 1_000_000, 50),
     Case("map", 1_000_000, 200),
 ]
-SIZES = [Case(kind, nodes, 2) for nodes in (1_000, 10_000, 100_000, 1_000_000) for kind in ("ring", "map", "mixed")]
+STRENGTHS = (0.1, 1.0, 10.0)
+SIZES = [(Case(kind, nodes, 2), lam) for nodes in (1_000, 10_000) for lam in STRENGTHS for kind in KINDS]
+LARGER = [(Case(kind, 100_000, 2), lam) for lam in STRENGTHS[:2] for kind in KINDS]
+LARGER += [(Case("map", 30_000, 2), 10.0), (Case("mixed", 100_000, 2), 10.0), (Case("map", 1_000_000, 2), 0.1)]
 
 
 def add(path: Path, lines: Sequence[Any]) -> None:
@@ -352,28 +359,30 @@ def add(path: Path, lines: Sequence[Any]) -> None:
         )
 
 
-def in_a_process(work: Any, case: Case, path: Path) -> None:
+def in_a_process(path: Path, work: Any, *given: Any) -> None:
     """Each case in a process of its own, so that one does not leave memory to the next."""
-    process = get_context("spawn").Process(target=_added, args=(work, case, path))
+    process = get_context("fork").Process(target=_added, args=(path, work, *given))
     process.start()
     process.join()
-    print(f"{case}: {'done' if process.exitcode == 0 else 'FAILED'}", flush=True)
+    print(f"{given}: {'done' if process.exitcode == 0 else 'FAILED'}", flush=True)
 
 
-def _added(work: Any, case: Case, path: Path) -> None:
-    add(path, [work(case)])
+def _added(path: Path, work: Any, *given: Any) -> None:
+    add(path, [work(*given)])
 
 
 def main() -> None:
     """Measure one case after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("federations", "rounds"))
-    parser.add_argument("--all", action="store_true", help="up to a million nodes; half an hour")
+    parser.add_argument("--all", action="store_true", help="up to a million nodes, too; most of an hour")
     given = parser.parse_args()
-    rounds = given.what == "rounds"
-    cases = SIZES if rounds else FIT + CHECK
-    for case in cases if given.all else [case for case in cases if case.nodes <= 10_000]:
-        in_a_process(needed if rounds else measured, case, ROUNDS_NEEDED if rounds else RUNS)
+    if given.what == "rounds":
+        for case, lam in SIZES + (LARGER if given.all else []):
+            in_a_process(ROUNDS_NEEDED, needed, case, lam)
+    else:
+        for case in FIT + (CHECK if given.all else []):
+            in_a_process(RUNS, measured, case)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,17 @@ def shared_data():
     return SHARED
 
 
+@pytest.fixture(scope="module")
+def few_trees():
+    """For tests that learn and are about something else: boosting tries up to 30 rounds instead of those it yields."""
+    from kinfolk.tables.members import boosted
+
+    with pytest.MonkeyPatch.context() as patch:
+        before = boosted.ROUNDS
+        patch.setattr(boosted, "ROUNDS", (2, 10, 30))
+        yield before
+
+
 def pytest_terminal_summary(terminalreporter):
     """Say at the end what was skipped, and why."""
     terminalreporter.ensure_newline()

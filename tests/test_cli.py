@@ -18,8 +18,11 @@ from typer.testing import CliRunner
 from kinfolk.algorithms.gtvmin.certificate import Certificate
 from kinfolk.cli import app
 from kinfolk.datasets import TABLES, named_table
+from kinfolk.tables.members import boosted
 from kinfolk.tables.workplace import unfinished
 from test_table import shops
+
+pytestmark = pytest.mark.usefixtures("few_trees")
 
 FIT = ["--node", "shop", "--target", "sales", "--features", "price,district"]
 
@@ -424,7 +427,8 @@ def test_every_named_table_is_as_its_source_says(shared_data):
         assert not known.frame[known.options["target"]].isna().any()
 
 
-def test_the_demo_is_what_the_readme_promises(tmp_path):
+def test_the_demo_is_what_the_readme_promises(tmp_path, few_trees, monkeypatch):
+    monkeypatch.setattr(boosted, "ROUNDS", few_trees)  # as everybody has them
     result = invoke("demo", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     found = json.loads((tmp_path / "counties" / "metrics.json").read_text())

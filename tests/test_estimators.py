@@ -24,6 +24,7 @@ from kinfolk.tables.table_run import TableRun
 PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "scikit-learn.md"
 FAST = {"members": ("pooled", "tailored"), "folds": 2, "lam": 1.0}
 CHECKED = {"members": ("pooled", "boosted"), "model": "linear", "folds": 2, "lam": 1.0}  # a quick blend that is good
+pytestmark = pytest.mark.usefixtures("few_trees")  # scikit-learn's checks fit some two hundred times
 BOTH = [TailoredRegressor, TailoredClassifier]
 
 

@@ -19,6 +19,8 @@ from kinfolk.tables.prepared import prepare
 from kinfolk.tables.splits import windows
 from kinfolk.tables.target import Target
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 def farms(rows=12, count=8, seed=0):
     """Farms with a soil and rain, whose fields lie around the farm."""

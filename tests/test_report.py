@@ -16,6 +16,8 @@ from kinfolk.report.page import page_html, summary_html
 from kinfolk.report.positions import laid_out, on_map
 from kinfolk.tables.learning import learn
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 HOSTILE = ["<script>hurt()</script>", "</script><b>x", "a & b <img src=x onerror=hurt()>", "quote \" and ' here"]
 SPOT = """k => {
   const map = document.getElementById("map"), shown = map._fullLayout;

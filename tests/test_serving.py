@@ -22,6 +22,8 @@ from kinfolk.tables import load
 from test_cli import invoke
 from test_table import shops
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 LEARN = {"node": "shop", "target": "sales", "features": ["price", "district"], "progress": False}
 
 

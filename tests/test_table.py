@@ -23,6 +23,8 @@ from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 from kinfolk.tables.workplace import unfinished
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 def shops(rows=30, noise=0.3, seed=0, count=8):
     """Shops of two kinds, with a price, a weekday and a district."""

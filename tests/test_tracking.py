@@ -11,6 +11,8 @@ from kinfolk.testing import difficult_network
 from kinfolk.tracking import MLflow, TensorBoard
 from test_table import shops
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 @pytest.fixture(scope="module")
 def table_run():

@@ -15,6 +15,8 @@ from kinfolk.tables.workplace import REPLACED, Workplace
 from test_cli import invoke
 from test_table import shops
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 LEARN = {"node": "shop", "target": "sales", "features": ["price", "district"], "progress": False}
 FIT = ["--node", "shop", "--target", "sales", "--features", "price,district"]
 
