@@ -220,7 +220,7 @@ class FitParticipant(Participant):
 
     def keep(self, service: Any) -> Path | None:
         """Keep the blend."""
-        return service.table.blend.save(self.folder / MODELS) if service.table.models else None
+        return None if service.blend is None else service.blend.save(self.folder / MODELS)
 
 
 def _caution(sizes: Any, width: int) -> list[str]:

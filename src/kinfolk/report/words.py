@@ -37,6 +37,7 @@ TITLES = {
     "slopes": "random intercepts and slopes",
     "trees": "boosting",
     "boosted": "boosting on the rest of linear models",
+    "site-boosted": "boosting at each site on the rest of linear models",
     "control": "the blend, graphs and places at random",
     **RIVALS,
 }  # others are members of the user's own, and are called as the user does
@@ -88,6 +89,7 @@ NOTES = {
     "seen.",
     "drift": "The models before predicted the new rows clearly worse than the test rows: their choices may no longer "
     "suit. Fit again with all rows.",
+    "class of one site": "Class {label} occurs among the training rows of site {site} alone.",
     "no control": "There is no control: no other graph has the same degrees, or too few to draw one.",
 }
 

@@ -10,25 +10,26 @@ import numpy as np
 from kinfolk.federation.carrier import Post
 from kinfolk.federation.coordinator import Federation
 from kinfolk.federation.joining import Schema
-from kinfolk.federation.tables.agreeing import COMPARED, NEED_ROWS
+from kinfolk.federation.tables.agreeing import MEMBERS
 from kinfolk.federation.tables.asking import Sites
 from kinfolk.federation.tables.federated_run import FederatedRun, GatheredErrors
 from kinfolk.federation.tables.fitting import (
     Graphs,
     Tailored,
     Validated,
+    boosted,
     graphs_of,
     pooled_models,
     shuffled,
     slopes,
 )
 from kinfolk.federation.tables.preparing import Ready, prepare_together
-from kinfolk.federation.tables.site_table import bin_middles
+from kinfolk.federation.tables.unseen import bin_middles
 from kinfolk.network import graphs
-from kinfolk.tables.blend import weights_of_products
+from kinfolk.tables.blend import weights_of_costs, weights_of_products
 from kinfolk.tables.choosing import FEW_RESIDUALS
-from kinfolk.tables.families import LINEAR_MEMBERS
 from kinfolk.tables.intervals import Moments, Shrinkage, quantiles
+from kinfolk.tables.members.boosted import SITE_BOOSTED
 from kinfolk.tables.prepared import edges_table
 from kinfolk.tables.settings import Settings
 from kinfolk.typing import Floats, Ints
@@ -80,8 +81,8 @@ class _Job:
 
     def __init__(self, sites: Sites, ready: Ready, federation: Federation) -> None:
         self.sites, self.ready, self.federation = sites, ready, federation
-        named = ready.settings.members or LINEAR_MEMBERS
-        self.named = [name for name in dict.fromkeys((*named, "tailored")) if name not in (*NEED_ROWS, *COMPARED)]
+        wanted = ready.settings.members or MEMBERS
+        self.named = [name for name in dict.fromkeys((*wanted, "tailored")) if name in MEMBERS]
         self.left_out: dict[str, str] = {}
 
     def run(self) -> FederatedRun:
@@ -98,6 +99,8 @@ class _Job:
             (name, each, self.tailored.lams(each.whole, self.graphs["tailored"].whole)) for name, each in self._graphs()
         ]
         validations |= {each.name: each for each in self.tailored.validate(wanted)}
+        if SITE_BOOSTED in self.named:
+            validations[SITE_BOOSTED] = self._boosted(validations)
         control = self._control(validations)
         weights = self._weights(validations, {})
         return self._finished(validations, weights, control)
@@ -115,7 +118,7 @@ class _Job:
         for name, without in (("pooled", ()), *([(BARE, ready.trend)] if ready.trend else [])):
             w = pooled_models(self.sites, ready, ridges, without)
             losses = self.sites.total("pooled", {"name": name}, w=w[:-1])["losses"]
-            found[name] = (Validated.of(ready, name, values, losses), w[-1], without)
+            found[name] = (Validated.of(ready, name, values, losses), w, without)
         name = BARE if BARE in found and found[BARE][0].error < found["pooled"][0].error else "pooled"
         validated, models, without = found[name]
         self.trend_left_out = bool(without)
@@ -131,19 +134,36 @@ class _Job:
         else:
             validations["slopes"] = slopes(self.sites, self.ready, ridge)
 
+    def _boosted(self, validations: dict[str, Validated]) -> Validated:
+        """Trees stand on one model for all, or on random slopes where these suit better."""
+        found, pooled = validations.get("slopes"), validations["pooled"]
+        better = found is not None and found.error < pooled.error
+        best = found.best if found is not None and better else NO_SLOPES
+        return boosted(self.sites, self.ready, self.pooled_models[:, pooled.best], best)
+
     # ------------------------------------------------------------------ weights and control
 
     def _weights(self, validations: dict[str, Validated], again: dict[str, Validated]) -> dict[str, float]:
         """The weights of the members; ``again``: those of the control in place of theirs."""
-        wanted = self.ready.settings.members or LINEAR_MEMBERS
+        wanted = self.ready.settings.members or MEMBERS
         names = [name for name in validations if name in wanted and name not in self.left_out] or ["pooled"]
         kept = [again.get(name, validations[name]) for name in names]
-        found = self.sites.total(
-            "products", {"names": [each.name for each in kept]}, best=np.array([each.best for each in kept]),
-            factors=self.ready.factors,
-        )  # fmt: skip
-        count = self.ready.evidence(int(found["seen"]))
-        return weights_of_products(names, found["products"] / found["weight"], count)
+        best, factors = np.array([each.best for each in kept]), self.ready.factors
+        about = {"names": [each.name for each in kept]}
+
+        def asked(work: str, **arrays: Any) -> dict[str, Any]:
+            return self.sites.total(work, about, best=best, factors=factors, **arrays)
+
+        def cost(weights: Floats) -> tuple[float, Floats]:
+            found = asked("costs", weights=weights)
+            return float(found["cost"] / found["weight"]), found["slopes"] / found["weight"]
+
+        if self.ready.target.kind in ("number", "classes"):
+            found = asked("products")
+            count = self.ready.evidence(int(found["seen"]))
+            return weights_of_products(names, found["products"] / found["weight"], count)
+        even = np.full(len(names), 1 / len(names))
+        return weights_of_costs(names, cost, self.ready.evidence(int(asked("costs", weights=even)["seen"])))
 
     def _control(self, validations: dict[str, Validated]) -> dict[str, tuple[Graphs, Validated]]:
         """The members on graphs, with graphs and places drawn at random."""
@@ -179,9 +199,10 @@ class _Job:
         shrink = Shrinkage.of(moments)
         shrinkage = np.array([shrink.centre, shrink.between, shrink.noise])
         sites.sizes |= {"bins": len(bin_middles())}
-        bins = sites.total("reach", shrinkage=shrinkage, spread=ready.target.spread)
+        unit = float(np.sqrt(moments.squares.sum() / moments.sizes.sum())) or 1.0
+        bins = sites.total("reach", shrinkage=shrinkage, unit=unit)
         inside, outside = (_quantiles(bins[name]) for name in ("inside", "outside"))
-        return shrinkage, inside, ready.target.spread * outside
+        return shrinkage, inside, unit * outside
 
     def _finished(
         self, validations: dict[str, Validated], weights: dict[str, float],
@@ -192,7 +213,8 @@ class _Job:
         other = self._weights(validations, again) if control else {}
         final = [(name, each, validations[name].value[0]) for name, each in self._graphs()]
         final += [(f"control {name}", each, validated.value[0]) for name, (each, validated) in control.items()]
-        self.tailored.final(final)
+        lanes = self.tailored.final(final)
+        trees = [validations[SITE_BOOSTED].value] if SITE_BOOSTED in validations else []
         best = validations["slopes"].best if "slopes" in validations else NO_SLOPES
         shrinkage, inside, outside = self._intervals(validations, weights)
         named = [f"control {name}" if name in control else name for name in other]
@@ -200,9 +222,9 @@ class _Job:
         sites.sizes |= {"methods": methods, "series": methods + 1}
         told = sites.ask(
             "finish", {"graphs": [name for name, _, _ in final], "weights": list(weights), "control": named},
-            pooled=self.pooled_models[validations["pooled"].best], alone=self.alone.value[0], slopes=best,
-            lanes=np.arange(len(final)), weights=list(weights.values()), control=list(other.values()),
-            moments=ready.moments, shrinkage=shrinkage, inside=inside, outside=outside,
+            pooled=self.pooled_models[-1, validations["pooled"].best], alone=self.alone.value[0], slopes=best,
+            boosted=np.array(trees).reshape(-1, 4), lanes=lanes, weights=list(weights.values()),
+            control=list(other.values()), moments=ready.moments, shrinkage=shrinkage, inside=inside, outside=outside,
         )  # fmt: skip
         errors = GatheredErrors.of(ready, sites, told)
         return FederatedRun(
