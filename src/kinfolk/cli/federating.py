@@ -272,6 +272,8 @@ def join_federation(
     else:
         print_exact(f"{kept}: the models of this site. Predict with:")
         print_exact("  " + shlex.join(["kinfolk", "site", "predict", str(place), "TABLE"]))
+    if (place / PAGE).exists():
+        print_exact(f"{place / PAGE}: the page of this site, with its rows. It is for its owner.")
 
 
 def _show_leaving(participant: Any) -> None:

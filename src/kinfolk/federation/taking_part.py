@@ -34,7 +34,8 @@ from kinfolk.network import graphs
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.tables.reading import read_table
 
-SIGN_IN, MEMBER, CONSENT, LOG = "sign-in", "member.json", "consent", "log.txt"
+SIGN_IN, MEMBER, CONSENT, LOG, PAGE = "sign-in", "member.json", "consent", "log.txt", "report.html"
+TOLD = "All sites are told the comparison, and the errors that 10, 25, 50, 75 and 90 % of all nodes are below."
 FEW = (
     "Caution: {few} {nodes} at most {width} rows, as many as there are features: what is sent of them tells nearly all."
 )
@@ -209,7 +210,7 @@ class FitParticipant(Participant):
             for work, rows in found.groupby("work", sort=False)
         }  # fmt: skip
         sizes = self.table.groupby(settings.node).size().to_numpy()
-        return {**told, "lanes": [f"{IN_LANES}.", *_caution(sizes, len(settings.features))]}
+        return {**told, "outcome": [TOLD], "lanes": [f"{IN_LANES}.", *_caution(sizes, len(settings.features))]}
 
     def service(self) -> SiteService:
         """What answers the coordinator; only what was agreed on."""
@@ -219,7 +220,12 @@ class FitParticipant(Participant):
         )
 
     def keep(self, service: Any) -> Path | None:
-        """Keep the blend."""
+        """Keep the blend, and write the page of this site."""
+        from kinfolk.report.site import write_site
+
+        facts = service.facts(self.invitation.agreement.name)
+        if facts is not None:
+            write_site(facts, self.folder / PAGE)
         return None if service.blend is None else service.blend.save(self.folder / MODELS)
 
 

@@ -26,6 +26,7 @@ from kinfolk.federation.tables.fitting import (
 from kinfolk.federation.tables.preparing import Ready, prepare_together
 from kinfolk.federation.tables.unseen import bin_middles
 from kinfolk.network import graphs
+from kinfolk.report.site import SHARES
 from kinfolk.tables.blend import weights_of_costs, weights_of_products
 from kinfolk.tables.choosing import FEW_RESIDUALS
 from kinfolk.tables.intervals import Moments, Shrinkage, quantiles
@@ -103,7 +104,18 @@ class _Job:
             validations[SITE_BOOSTED] = self._boosted(validations)
         control = self._control(validations)
         weights = self._weights(validations, {})
-        return self._finished(validations, weights, control)
+        run = self._finished(validations, weights, control)
+        self._tell(run)
+        return run
+
+    def _tell(self, run: FederatedRun) -> None:
+        """Tell all sites how it has ended, for their own pages."""
+        shown, errors = self.ready.target.shown, run.errors
+        quantiles = [np.nanquantile(shown(each), SHARES) for each in errors.by_node().to_numpy().T]
+        judgement = run.judgement
+        about = {"verdict": judgement.verdict, "judgement": judgement.text, "methods": errors.names, "notes": run.notes}
+        means = [float(shown(errors.mean(name))) for name in errors.names]
+        self.sites.ask("outcome", about, errors=means, quantiles=quantiles)
 
     def _graphs(self) -> list[tuple[str, Graphs]]:
         return list(self.graphs.items())
@@ -230,7 +242,7 @@ class _Job:
         return FederatedRun(
             ready=ready, graph=self.graphs["tailored"].whole, validations={**validations, "alone": self.alone},
             weights=weights, left_out=self.left_out, errors=errors, trend_left_out=self.trend_left_out,
-            exchanges=sites.number + self.tailored.exchanges + 1, questions=sites.number, lanes=self.tailored.lanes,
+            lanes=self.tailored.lanes, lane_exchanges=self.tailored.exchanges,
         )  # fmt: skip
 
 

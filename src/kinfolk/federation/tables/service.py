@@ -23,11 +23,13 @@ from kinfolk.federation.tables.agreeing import Agreed, check_settings, mark_of
 from kinfolk.federation.tables.kept import SiteBlend
 from kinfolk.federation.tables.masks import Masks, new_salt
 from kinfolk.federation.tables.site_job import SiteJob
+from kinfolk.federation.tables.site_page import outcome_of, site_facts
 from kinfolk.federation.tables.site_table import Answer, SiteTable
 from kinfolk.federation.tables.works import WORKS, answer, read_question
 from kinfolk.federation.traffic import COORDINATOR
 from kinfolk.network.data import Data
 from kinfolk.objective.linear_models import LinearModels
+from kinfolk.report.site import Outcome, SiteFacts
 from kinfolk.tables.columns import Columns, check_there
 from kinfolk.tables.dates import READERS
 from kinfolk.tables.encoding import Encoder
@@ -73,6 +75,7 @@ class TableService(SiteService):
         self.given, self.units = table.rename(columns=str), units or {}
         self.secure, self.settings = secure, settings
         self.blend: SiteBlend | None = None  # of the last job that has finished
+        self.outcome: Outcome | None = None  # what all sites were told of it
         self._present: SiteJob | None = None
         self._last: tuple[bytes, bytes] | None = None
         self._job, self._number = b"", 0  # of the last question: no other may have it, as masks are for one answer
@@ -173,6 +176,7 @@ class TableService(SiteService):
             "describe": self._describe, "count": self._count, "scale": self._scale, "encode": self._encode,
             "alone": self._alone, "score": self._score, "products": self._products, "costs": self._costs,
             "finish": self._finish, "gains": self._gains, "pooled": self._pooled, "residuals": self._residuals,
+            "outcome": self._outcome,
         }  # fmt: skip
         if name in works:
             return works[name](about, arrays)
@@ -219,7 +223,7 @@ class TableService(SiteService):
             check_there(self.given, settings)
         except InputError as error:  # about names of columns: the others may know
             raise WireError(str(error)) from error
-        self._present = SiteJob(SiteTable(self.given, self.units, settings))
+        self._present, self.outcome = SiteJob(SiteTable(self.given, self.units, settings)), None
         self._sizes = {"nodes": len(self.job.table.nodes), "four": 4}
         return self.job.table.describe()
 
@@ -259,22 +263,21 @@ class TableService(SiteService):
 
     def _score(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         models = [self._lane_models(lane) for lane in arrays["lane"].tolist()]
-        cells = (arrays[each] for each in ("value", "part", "score"))
-        return self.job.unseen.score(_text(about, "name"), *cells, models)
+        value, part, score = (arrays[each] for each in ("value", "part", "score"))
+        return self.job.unseen.score(_text(about, "name"), value, part, score, models)
 
     def _products(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         return self.job.unseen.products(_texts(about, "names"), arrays["best"], arrays["factors"])
 
     def _costs(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
-        given = (arrays[each] for each in ("best", "factors", "weights"))
-        return self.job.unseen.costs(_texts(about, "names"), *given)
+        best, factors, weights = (arrays[each] for each in ("best", "factors", "weights"))
+        return self.job.unseen.costs(_texts(about, "names"), best, factors, weights)
 
     def _residuals(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         return self.job.unseen.residuals(_texts(about, "names"), arrays["best"], arrays["weights"])
 
     def _finish(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
-        scores, lanes = self.job.table.target.outputs, arrays["lanes"].tolist()
-        named = _texts(about, "graphs")
+        scores, lanes, named = self.job.table.target.outputs, arrays["lanes"].tolist(), _texts(about, "graphs")
         if len(lanes) != scores * len(named):
             raise WireError(f"Expected {scores} lanes for every graph, got {len(lanes)} for {len(named)}.")
         models = [self._lane_models(lane) for lane in lanes]
@@ -288,6 +291,17 @@ class TableService(SiteService):
 
     def _gains(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         return self.job.tested.gains(_text(about, "method"), _text(about, "baseline"), float(arrays["level"]))
+
+    def _outcome(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        """Keep what the coordinator tells in the end, for the page of this site."""
+        self.outcome = outcome_of(about, arrays)
+        return {}, {}
+
+    def facts(self, federation: str) -> SiteFacts | None:
+        """What the page of this site shows; None before a job has finished. It has rows, and stays here."""
+        if self.outcome is None:
+            return None
+        return site_facts(self.job, self.outcome, federation, self.name, self.folder)
 
     def _lane_models(self, lane: int) -> Floats:
         if lane not in self.runs:

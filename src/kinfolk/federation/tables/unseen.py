@@ -78,7 +78,7 @@ class Unseen:
 
         def predictions(fold: int, held: Bools) -> Sequence[Floats]:
             if not len(self.table.part_data[fold].y):
-                return np.full((len(values), int(held.sum()), *classes), np.nan)
+                return list(np.full((len(values), int(held.sum()), *classes), np.nan))
             return list(member.predictions(sample(fold), values, self.table.training.take(held)))
 
         return self._judged(member.name, predictions)

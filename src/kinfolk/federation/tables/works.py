@@ -281,6 +281,12 @@ WORKS: dict[str, Work] = {
             "squares": Array("sums of their squares, by node", ("nodes",)),
         },
     ),
+    "outcome": Work(
+        takes={
+            "errors": Array("mean errors at all nodes", ("compared",)),
+            "quantiles": Array("errors that shares of all nodes are below", ("compared", "shares")),
+        },
+    ),
 }
 
 
