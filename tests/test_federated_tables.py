@@ -25,6 +25,7 @@ from kinfolk.federation.tables.masks import Masks, new_salt, summed, to_numbers,
 from kinfolk.federation.tables.service import TableService
 from kinfolk.federation.tables.site_table import LEAST_NAMED
 from kinfolk.federation.tables.works import NUMBERS, WORKS, question, read_answer
+from kinfolk.report.site import SHARES, write_site
 from kinfolk.tables import Settings
 
 pytest.importorskip("cryptography", reason="the package cryptography is not installed")
@@ -451,6 +452,61 @@ def test_keys_that_are_none_are_refused(sites, tmp_path):
     service.close()
 
 
+# ---------------------------------------------------------------------- the page of a site
+
+
+def test_the_page_of_a_site(tmp_path):
+    """Its own rows, intervals, models and what left; nothing of other sites but what all are told."""
+    table = shops(6, 20).drop(columns=["x", "y"])
+    table["shop"] = "<i>" + table["shop"]
+    settings = {"node": "shop", "target": "sales", "members": "pooled,tailored,site-boosted", "folds": 2, "lam": 1.0}
+    run, _, services = together(cut(table, 2), tmp_path, **settings)
+    service = services["site 0"]
+    facts = service.facts("a & b")
+    assert facts.outcome.judgement == run.judgement.text
+    np.testing.assert_allclose(facts.outcome.errors, run.leaderboard["error"].astype(float))
+    errors = run.nodes["error_final"]
+    np.testing.assert_allclose(facts.outcome.quantiles[0], np.quantile(errors, SHARES))
+    assert facts.nodes.index.tolist() == ["<i>shop 0", "<i>shop 1", "<i>shop 2"]
+    np.testing.assert_allclose(facts.nodes["error_final"], errors[:3])
+    np.testing.assert_allclose(facts.here["final"], np.sqrt((errors[:3] ** 2).mean()))
+    own = cut(table, 2)["site 0"]
+    held_out = own.loc[facts.rows["row"]]
+    np.testing.assert_allclose(facts.rows["target"], held_out["sales"])
+    found = service.predict(held_out, interval=0.9)
+    np.testing.assert_allclose(facts.rows[["predicted", "low", "high"]], found[["sales", "low", "high"]])
+    assert facts.coefficients.shape == (3, run.ready.width)
+    page = write_site(facts, tmp_path / "report.html").read_text()
+    assert "Site site 0 of federation a &amp; b" in page
+    assert "&lt;i&gt;shop 2" in page
+    assert "<i>shop" not in page.partition("<script>")[0]
+    assert "shop 3" not in page  # a node of another site
+    assert "sums of losses over held-out rows" in page
+    assert f"hold {facts.inside * 100:.0f} % of these {len(facts.rows)}" in page
+
+
+def test_the_page_of_a_site_with_classes_and_without_held_out_rows(tmp_path):
+    table = kinds(4, 30).drop(columns=["calls", "wait"])
+    table["test"] = (table["town"] > "t1") & (np.arange(len(table)) % 4 == 0)
+    settings = {"node": "town", "target": "class", "test": "test", "members": "pooled", "folds": 2, "lam": 1.0}
+    _, _, services = together(cut(table, 2, "town"), tmp_path, **settings)
+    pages = [write_site(each.facts("f"), tmp_path / f"{name}.html").read_text() for name, each in services.items()]
+    assert "No row was held out here." in pages[0]
+    right = services["site 1"].facts("f").rows
+    assert f"{100 * (right['target'] == right['predicted']).mean():.0f} % of {len(right)} are right" in pages[1]
+    assert "t2: middle" in pages[1]  # coefficients of every class
+
+
+@pytest.mark.parametrize("change", [{"methods": [1]}, {"verdict": None}, {"notes": "no"}, {"more": 1}, {"methods": []}])
+def test_an_outcome_that_is_none_is_refused(change, tmp_path):
+    service = TableService("a", shops(4, 12), tmp_path)
+    about = {"verdict": "helps", "judgement": "It helps.", "methods": ["final"], "notes": []}
+    arrays = {"errors": np.ones(1), "quantiles": np.ones((1, 5))}
+    assert refusal_in(service.answer(question(bytes(16), 1, "outcome", {**about, **change}, arrays)[1]))
+    assert service.facts("f") is None
+    service.close()
+
+
 # ---------------------------------------------------------------------- refused, in a sentence
 
 
@@ -489,6 +545,42 @@ def test_tables_that_differ(change, sentence, tmp_path):
     change(tables)
     with pytest.raises(InputError, match=sentence):
         together(tables, tmp_path, node="shop", target="sales")
+
+
+def test_a_class_that_one_site_alone_has(tmp_path):
+    """It is learnt as on one table, and said; classes that are written in two ways are refused."""
+    table = kinds(4, 30).drop(columns=["calls", "wait"])
+    table.loc[[3, 8, 9, 17, 21, 25], "class"] = "rare"
+    settings = {"node": "town", "target": "class", "members": "pooled,tailored", "folds": 2, "lam": 1.0}
+    run, *_ = together(cut(table, 2, "town"), tmp_path, **settings)
+    assert_same(run, learn(table, progress=False, **settings))
+    assert "Class 'rare' occurs among the training rows of site 'site 0' alone." in run.notes
+    tables = cut(table, 2, "town")
+    tables["site 1"]["class"] = tables["site 1"]["class"].map({"high": 1, "low": 2, "middle": 3})
+    with pytest.raises(InputError, match="as text or as numbers at all sites, 'site 0' and 'site 1' have different"):
+        together(tables, tmp_path / "numbers", **settings, task="classification")
+
+
+def test_marked_rows_that_come_later(tmp_path):
+    table = shops(4, 12)
+    table["day"] = np.tile(np.arange(12), 4)
+    table["test"] = table["day"] > 8
+    with pytest.raises(InputError, match="at all sites they come later in column 'day'"):
+        together(cut(table, 2), tmp_path, node="shop", target="sales", test="test")
+
+
+def test_a_site_without_rows(tmp_path):
+    with pytest.raises(InputError, match="Expected rows at this site, got none"):
+        TableService("a", shops(4, 12)[:0], tmp_path)
+    tables = cut(shops(4, 12), 2)
+    tables["site 1"]["sales"] = np.nan
+    with pytest.raises(InputError, match=r"Site 'site 1' refuses. Expected rows with a target 'sales', got none"):
+        together(tables, tmp_path / "without a target", node="shop", target="sales")
+
+
+def test_counts_below_zero(tmp_path):
+    with pytest.raises(InputError, match="Site 'site 0' refuses"):
+        together(cut(shops(4, 12), 2), tmp_path, node="shop", target="sales", task="count")
 
 
 def test_units_that_differ(tmp_path):

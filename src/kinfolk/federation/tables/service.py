@@ -34,7 +34,7 @@ from kinfolk.tables.columns import Columns, check_there
 from kinfolk.tables.dates import READERS
 from kinfolk.tables.encoding import Encoder
 from kinfolk.tables.settings import Settings
-from kinfolk.tables.target import Kind, Target
+from kinfolk.tables.target import Kind, Target, known_targets
 from kinfolk.typing import Floats
 
 log = logging.getLogger(__name__)
@@ -223,6 +223,10 @@ class TableService(SiteService):
             check_there(self.given, settings)
         except InputError as error:  # about names of columns: the others may know
             raise WireError(str(error)) from error
+        if not known_targets(self.given[settings.target]).any():
+            raise WireError(
+                f"Expected rows with a target {settings.target!r}, got none: check the file, or leave the federation."
+            )
         self._present, self.outcome = SiteJob(SiteTable(self.given, self.units, settings)), None
         self._sizes = {"nodes": len(self.job.table.nodes), "four": 4}
         return self.job.table.describe()
