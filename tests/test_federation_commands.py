@@ -499,7 +499,7 @@ def test_sites_learn_together_from_tables_and_keep_their_blend(clinics, tmp_path
         learn_together(Direct(services), list(SITES), replace(agreement.table_settings, lam=2.0))
     left = pandas.read_csv(tmp_path / "north" / "left.csv")
     assert "sums of every column of numbers" in set(left["what"])
-    assert "secret" not in services["north"].table.given  # a column that nobody has agreed on
+    assert "secret" not in services["north"].given  # a column that nobody has agreed on
     (kept / "blend.safetensors").write_bytes(b"damaged")
     assert "Expected" in sentence(run_command("site", "predict", tmp_path / "north", tmp_path / "north.csv"))
     for service in services.values():

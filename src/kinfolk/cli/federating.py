@@ -271,6 +271,9 @@ def join_federation(
     else:
         print_exact(f"{kept}: the models of this site. Predict with:")
         print_exact("  " + shlex.join(["kinfolk", "site", "predict", str(participant.folder), "TABLE"]))
+    page = participant.folder / PAGE
+    if page.exists():
+        print_exact(f"{page}: the page of this site, with its rows. It is for its owner.")
 
 
 def _participant(invitation: Path, data: Path, folder: Path | None, model: str | None, care: Any) -> Any:

@@ -38,7 +38,8 @@ from kinfolk.network.fingerprint import fingerprint
 from kinfolk.network.problem import Problem
 from kinfolk.tables.reading import read_table
 
-SIGN_IN, MEMBER, CONSENT, LOG = "sign-in", "member.json", "consent", "log.txt"
+SIGN_IN, MEMBER, CONSENT, LOG, PAGE = "sign-in", "member.json", "consent", "log.txt", "report.html"
+TOLD = "All sites are told the comparison, and the errors that 10, 25, 50, 75 and 90 % of all nodes are below."
 FEW = (
     "Caution: {few} {nodes} at most {width} rows, as many as there are features: what is sent of them tells nearly all."
 )
@@ -265,7 +266,8 @@ class FitParticipant(Participant):
         if self.invitation.agreement.secure and self.invitation.agreement.fewest:
             told["masks"] = [BEGUN_ANEW]
         often = [f"{self.invitation.agreement.runs:,} jobs at most; more are refused."]
-        return {**told, "lanes": [f"{IN_LANES}.", *_caution(sizes, len(settings.features))], "how often": often}
+        lanes = [f"{IN_LANES}.", *_caution(sizes, len(settings.features))]
+        return {**told, "outcome": [TOLD], "lanes": lanes, "how often": often}
 
     def service(self) -> SiteService:
         """What answers the coordinator; only what was agreed on."""
@@ -276,8 +278,13 @@ class FitParticipant(Participant):
         )  # fmt: skip
 
     def keep(self, service: Any) -> Path | None:
-        """Keep the blend."""
-        return service.table.blend.save(self.folder / MODELS) if service.table.models else None
+        """Keep the blend, and write the page of this site."""
+        from kinfolk.report.site import write_site
+
+        facts = service.facts(self.invitation.agreement.name)
+        if facts is not None:
+            write_site(facts, self.folder / PAGE)
+        return None if service.blend is None else service.blend.save(self.folder / MODELS)
 
 
 def _caution(sizes: Any, width: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas
 from markupsafe import Markup
@@ -13,6 +13,9 @@ from kinfolk.checks import listing
 from kinfolk.engine.numbers import number as number
 from kinfolk.engine.saved_run import Account
 from kinfolk.report.facts import GraphOrigin, Judgement, Note, Role, RunFacts
+
+if TYPE_CHECKING:
+    from kinfolk.report.site import SiteFacts
 
 RIVALS = {
     "boosting": "boosting with node and place",
@@ -37,6 +40,7 @@ TITLES = {
     "slopes": "random intercepts and slopes",
     "trees": "boosting",
     "boosted": "boosting on the rest of linear models",
+    "site-boosted": "boosting at each site on the rest of linear models",
     "control": "the blend, graphs and places at random",
     **RIVALS,
 }  # others are members of the user's own, and are called as the user does
@@ -89,6 +93,7 @@ NOTES = {
     "seen.",
     "drift": "The models before predicted the new rows clearly worse than the test rows: their choices may no longer "
     "suit. Fit again with all rows.",
+    "class of one site": "Class {label} occurs among the training rows of site {site} alone.",
     "no control": "There is no control: no other graph has the same degrees, or too few to draw one.",
 }
 
@@ -510,6 +515,28 @@ def federation_verdict(errors: Mapping[str, float]) -> str:
             "%", " %"
         )
     )
+
+
+def site_rows(facts: SiteFacts) -> str:
+    """What is known of the held-out rows of a site."""
+    if facts.rows.empty:
+        return "No row was held out here."
+    if facts.kind == "classes":
+        right = float((facts.rows["target"].astype(str) == facts.rows["predicted"].astype(str)).mean())
+        return f"Predicted by the blend; {share_of_one(right)} of {len(facts.rows):,} are right."
+    if facts.inside is None or facts.level is None:
+        return "Predicted by the blend; there were too few rows for intervals."
+    return (
+        f"Predicted by the blend, with intervals that are meant to hold {share_of_one(facts.level)} of such rows; they "
+        f"hold {share_of_one(facts.inside)} of these {len(facts.rows):,}."
+    )
+
+
+def site_coefficients(facts: SiteFacts, left_out: int) -> str:
+    """How to read the coefficients of a site."""
+    weight = share_of_one(facts.weights.get("tailored", 0.0))
+    fewer = f" The {left_out} features with the smallest ones are not shown." if left_out else ""
+    return f"Coefficients of scaled features; their weight in the blend is {weight}.{fewer} They are here alone."
 
 
 FEDERATED = {"alone": TITLES["alone"], "pooled": TITLES["pooled"], "tailored": "tailored models"}

@@ -8,7 +8,8 @@ are held out): π has ½ n / (n + 60) for boosting and shares the rest out, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -21,9 +22,10 @@ from kinfolk.typing import Bools, Floats, Ints
 DECAY = 0.6  # of the weight of rows, fold by fold back in time
 CERTAIN = 3.0  # κ = this / n
 TRUSTED = 60  # n at which trees have half of their share: they go astray first where little was predicted
-TREES = ("trees", "boosted")
+TREES = ("trees", "boosted", "site-boosted")
 NEGLIGIBLE = 1e-4  # a weight
 MOST_ENUMERATED = 10  # members whose sets are all tried
+Cost = Callable[[Floats], tuple[float, Floats]]  # from weights to the loss of the blend, and its derivatives
 
 
 def blended(predicted: Sequence[Floats], weights: Sequence[float]) -> Floats:
@@ -63,8 +65,7 @@ def blend_weights(
     count = evidence(folding, owner, seen)
     if target.kind in ("number", "classes"):
         return weights_of_products(names, error_products(stacked, y[seen], importance, target), count)
-    prior, pull = _prior_and_pull(names, count)
-    return _named(names, _nearly(stacked, y[seen], importance, target, prior, pull))
+    return weights_of_costs(names, partial(blend_cost, stacked, y[seen], importance, target), count)
 
 
 def weights_of_products(names: Sequence[str], Q: Floats, count: int) -> dict[str, float]:
@@ -74,6 +75,11 @@ def weights_of_products(names: Sequence[str], Q: Floats, count: int) -> dict[str
     {'pooled': 0.5, 'tailored': 0.5}
     """
     return _named(names, _exactly(Q, *_prior_and_pull(names, count)))
+
+
+def weights_of_costs(names: Sequence[str], cost: Cost, count: int) -> dict[str, float]:
+    """The weights for another loss, from the cost of some weights and its slopes, which are sums over rows."""
+    return _named(names, _nearly(cost, *_prior_and_pull(names, count)))
 
 
 def _prior_and_pull(names: Sequence[str], count: int) -> tuple[Floats, float]:
@@ -114,25 +120,39 @@ def _on_support(H: Floats, b: Floats, some: Ints) -> Floats | None:
     return np.asarray(w / w.sum())
 
 
-def _nearly(stacked: Floats, y: Floats, importance: Floats, target: Target, prior: Floats, pull: float) -> Floats:
+def _nearly(cost: Cost, prior: Floats, pull: float) -> Floats:
     """For other losses: a descent from the best member, and from the prior; never worse than either."""
-
-    def cost(weights: Floats) -> float:
-        return float(importance @ target.loss(np.tensordot(weights, stacked, axes=1), y))
-
     corners = np.eye(len(prior))
-    best = min(cost(corner) for corner in corners) or 1.0
+    costs = [cost(corner)[0] for corner in corners]
+    best = min(costs) or 1.0
+    pulled = pull / (len(prior) * prior)
 
-    def objective(weights: Floats) -> float:
-        return cost(weights) / best + pull * float(((weights - prior) ** 2 / (len(prior) * prior)).sum())
+    def drawn(weights: Floats) -> float:
+        return float(pulled @ (weights - prior) ** 2)
 
-    first = min(corners, key=objective)
+    def objective(weights: Floats) -> tuple[float, Floats]:
+        value, slopes = cost(weights)
+        return value / best + drawn(weights), slopes / best + 2 * pulled * (weights - prior)
+
+    first = corners[int(np.argmin([each / best + drawn(corner) for each, corner in zip(costs, corners, strict=True)]))]
     starts = [0.9 * first + 0.1 * prior, prior]
-    bounds, one = [(0.0, 1.0)] * len(prior), {"type": "eq", "fun": lambda weights: weights.sum() - 1.0}
+    bounds = [(0.0, 1.0)] * len(prior)
+    one = {"type": "eq", "fun": lambda weights: weights.sum() - 1.0, "jac": np.ones_like}
     given = {"method": "SLSQP", "bounds": bounds, "constraints": one, "tol": 1e-9, "options": {"maxiter": 300}}
-    ends = [minimize(objective, start, **given).x for start in starts]
+    ends = [minimize(objective, start, jac=True, **given).x for start in starts]
     sound = [np.maximum(end, 0.0) / np.maximum(end, 0.0).sum() for end in ends if np.isfinite(end).all()]
-    return min([first, prior, *sound], key=objective)
+    return min([first, prior, *sound], key=lambda weights: objective(weights)[0])
+
+
+def blend_cost(stacked: Floats, y: Floats, importance: Floats, target: Target, weights: Floats) -> tuple[float, Floats]:
+    """The loss of a blend of counts or quantiles, and its derivatives in the weights, summed over rows.
+
+    >>> blend_cost(np.array([[1.0], [3.0]]), np.array([2.0]), np.ones(1), Target(kind="count"), np.array([0.5, 0.5]))
+    (0.0, array([0., 0.]))
+    """
+    predicted = blended(list(stacked), weights.tolist())
+    slope = importance * target.slope(predicted, y)
+    return float(importance @ target.loss(predicted, y)), stacked @ slope
 
 
 def error_products(stacked: Floats, y: Floats, importance: Floats, target: Target) -> Floats:

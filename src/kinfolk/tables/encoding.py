@@ -241,6 +241,11 @@ class Encoder:
     def _names(self) -> list[str]:
         return self._number_names + self._category_names + [name for column in self.dates for name in column.outputs]
 
+    def trend(self, column: str | None) -> tuple[int, ...]:
+        """The outputs that grow with the times in a column."""
+        grow = () if column is None else (column, f"{column} days")
+        return tuple(k for k, name in enumerate(self.get_feature_names_out()) if name in grow)
+
     def without(self, outputs: Sequence[int]) -> Encoder:
         """The same with some outputs at zero, whatever the rows."""
         scale = self.scale.copy()

@@ -115,7 +115,7 @@ class FittedBlend:
         names = node_names(table, self.columns.node)
         owner = np.array([self._number.get(name, -1) for name in names], dtype=np.int64)
         low, high = self.intervals.interval(predicted, owner, interval)
-        low = np.maximum(low, 0.0) if self.target.kind == "count" else low
+        low = self.target.lower_end(low)
         return found.to_frame().assign(low=low, high=high)
 
     def predict_proba(

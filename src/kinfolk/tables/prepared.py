@@ -64,10 +64,7 @@ class Prepared:
     @property
     def trend(self) -> tuple[int, ...]:
         """The features that grow with time, where later times are predicted; none if they have been left out."""
-        column, names = self.folding.column, self.encoder.get_feature_names_out()
-        if column is None or self.trend_left_out:
-            return ()
-        return tuple(k for k, name in enumerate(names) if name in (column, f"{column} days"))
+        return () if self.trend_left_out else self.encoder.trend(self.folding.column)
 
     def without_trend(self) -> Prepared:
         """The same with these features at zero."""

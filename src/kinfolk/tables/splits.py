@@ -97,11 +97,19 @@ def last_cut(times: Floats, share: float) -> float:
 
 
 def _whole_units(units: Ints, share: float, seed: int) -> Bools:
-    """Units in random order, until about the share of the rows is held out."""
-    order = nodes_in_random_order(units, seed)
-    rows = np.cumsum(np.bincount(units)[order])
-    count = 1 + int(np.argmin(np.abs(rows[:-1] - share * len(units)))) if len(order) > 1 else 0
-    return np.isin(units, order[:count])
+    return np.isin(units, whole_units(np.bincount(units), share, seed))
+
+
+def whole_units(sizes: Ints, share: float, seed: int) -> Ints:
+    """Units in random order, until about the share of the rows is held out; ``sizes``: rows of every unit.
+
+    >>> whole_units(np.array([5, 5, 5, 5]), 0.5, seed=0).tolist()
+    [0, 2]
+    """
+    order = nodes_in_random_order(np.flatnonzero(sizes), seed)
+    rows = np.cumsum(sizes[order])
+    count = 1 + int(np.argmin(np.abs(rows[:-1] - share * sizes.sum()))) if len(order) > 1 else 0
+    return order[:count]
 
 
 def table_times(table: pandas.DataFrame, name: str) -> Floats:
@@ -180,7 +188,12 @@ def windows_between(times: Floats, starts: Floats) -> Iterator[Fold]:
 
 
 def _later_in(table: pandas.DataFrame, columns: Columns, owner: Ints, held_out: Bools) -> str | None:
-    """The column in which all held-out rows lie beyond the training rows; a date, or the one with fewest values.
+    """The column in which all held-out rows lie beyond the training rows; a date, or the one with fewest values."""
+    return next(iter(later_columns(table, columns, owner, held_out)), None)
+
+
+def later_columns(table: pandas.DataFrame, columns: Columns, owner: Ints, held_out: Bools) -> list[str]:
+    """The columns in which all held-out rows lie beyond the training rows: dates first, then those with few values.
 
     A number that belongs to the node is none: the largest node may be held out by chance.
     """
@@ -191,7 +204,7 @@ def _later_in(table: pandas.DataFrame, columns: Columns, owner: Ints, held_out: 
             times = as_times(table[name])
             if _beyond(times[held_out], times[~held_out]):
                 found[name] = (not dated, len(np.unique(times)))
-    return min(found, key=lambda name: found[name]) if found else None
+    return sorted(found, key=lambda name: found[name])
 
 
 def _varies_within(column: pandas.Series, owner: Ints) -> bool:

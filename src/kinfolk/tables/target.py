@@ -53,6 +53,11 @@ class Target:
         """Whether classes are predicted."""
         return bool(self.classes)
 
+    @property
+    def outputs(self) -> int:
+        """Number of linear scores: one for each of more than two classes, else one."""
+        return len(self.classes) if len(self.classes) > 2 else 1
+
     @classmethod
     def of(cls, column: pandas.Series, train: Bools, settings: Settings) -> Target:
         """What kind of target it is, from the training rows; its mean and deviation."""
@@ -103,6 +108,10 @@ class Target:
             return self.centre + self.spread * predicted
         return np.array(self.classes, dtype=object)[predicted.argmax(axis=1)]
 
+    def lower_end(self, low: Floats) -> Floats:
+        """The lower ends of intervals as the user knows them: counts are not below 0."""
+        return np.maximum(low, 0.0) if self.kind == "count" else low
+
     def loss(self, predicted: Floats, y: Floats) -> Floats:
         """The proper loss of every row.
 
@@ -127,6 +136,14 @@ class Target:
         """
         return LOSSES[self.kind](self, predicted, y)
 
+    def slope(self, predicted: Floats, y: Floats) -> Floats:
+        """The derivative of the loss of every row in its prediction, for counts and quantiles.
+
+        >>> Target(kind="quantile", level=0.9).slope(np.array([0.0, 2.0]), np.array([1.0, 1.0])).round(3)
+        array([-0.9,  0.1])
+        """
+        return SLOPES[self.kind](self, predicted, y)
+
 
 def _squared(target: Target, predicted: Floats, y: Floats) -> Floats:
     return (target.spread * (predicted - y)) ** 2
@@ -147,11 +164,23 @@ def _pinball(target: Target, predicted: Floats, y: Floats) -> Floats:
     return np.maximum(target.level * above, (target.level - 1) * above)
 
 
+def _deviance_slope(target: Target, predicted: Floats, y: Floats) -> Floats:
+    return np.asarray(2 * (1 - y / predicted))
+
+
+def _pinball_slope(target: Target, predicted: Floats, y: Floats) -> Floats:
+    return target.spread * np.where(y > predicted, -target.level, 1 - target.level)
+
+
 LOSSES: Mapping[Kind, Callable[[Target, Floats, Floats], Floats]] = {
     "number": _squared,
     "classes": _brier,
     "count": _deviance,
     "quantile": _pinball,
+}
+SLOPES: Mapping[Kind, Callable[[Target, Floats, Floats], Floats]] = {
+    "count": _deviance_slope,
+    "quantile": _pinball_slope,
 }
 
 

@@ -23,12 +23,14 @@ from kinfolk.tables.columns import (
 )
 from kinfolk.tables.dates import ISO, READERS, written_like
 from kinfolk.tables.families import LINEAR_MEMBERS
+from kinfolk.tables.members.boosted import SITE_BOOSTED
 from kinfolk.tables.settings import Settings
 
 MODELS, METHODS = ("ridge", "linear"), ("auto", "gtvmin-smooth")
-TASKS = ("auto", "regression", "classification")
 NEED_ROWS = ("intercepts", "boosted", "trees")  # members that need the rows of all
 COMPARED = ("alone",)  # members of one table that are compared here, and have no weight
+MEMBERS = ("pooled", "slopes", "tailored", "wide", SITE_BOOSTED)  # that have a weight here
+KNOWN = tuple(dict.fromkeys((*MEMBERS, *LINEAR_MEMBERS)))
 USABLE = ("number", "category", "date")
 KINDS = (*USABLE, "empty column", "unreadable dates", "names of rows")
 
@@ -36,21 +38,21 @@ KINDS = (*USABLE, "empty column", "unreadable dates", "names of rows")
 def check_settings(settings: Settings) -> None:
     """Refuse what cannot be learnt without bringing rows together, or would name code."""
     settings.check()
-    for name, known in (("model", MODELS), ("method", METHODS), ("task", TASKS)):
+    for name, known in (("model", MODELS), ("method", METHODS)):
         if getattr(settings, name) not in known:
             raise InputError(
                 f"Expected one of {', '.join(known)} as the {name} of a federation, got {getattr(settings, name)!r}: "
                 "others need the rows of all sites in one place, or code."
             )
-    if settings.hold != "rows" or isinstance(settings.test, str):
+    if settings.hold == "regions":
         raise InputError(
-            "Expected a share of the rows of every node, or of the last times, as the test of a federation, got whole "
-            "nodes, regions or a column of marks: leave out hold, and give test as a share."
+            "Expected rows of every node, the last times, whole nodes or marked rows as the test of a federation, got "
+            "regions: set hold to nodes."
         )
-    unknown = [name for name in settings.members if name not in LINEAR_MEMBERS]
+    unknown = [name for name in settings.members if name not in KNOWN]
     if unknown or settings.rivals:
         raise InputError(
-            f"Expected members among {', '.join(LINEAR_MEMBERS)} and no rivals in a federation, got "
+            f"Expected members among {', '.join(KNOWN)} and no rivals in a federation, got "
             f"{listing(unknown) if unknown else 'rivals'}: they would need the rows of all."
         )
 
@@ -142,9 +144,15 @@ def agreed(settings: Settings, found: Mapping[str, Description]) -> Agreed:
     if coords and not settings.features:
         notes.insert(0, Note("coordinates of rows" if moving else "coordinates", {"columns": list(coords)}))
     columns = Columns(
-        settings.node, settings.target, numbers, categories, dates, coords, settings.time, None, tuple(notes)
-    )
+        settings.node, settings.target, numbers, categories, dates, coords, settings.time, mark_of(settings),
+        tuple(notes),
+    )  # fmt: skip
     return Agreed(columns, written, _nodes(found))
+
+
+def mark_of(settings: Settings) -> str | None:
+    """The column that marks test rows, if there is one."""
+    return settings.test if isinstance(settings.test, str) else None
 
 
 def _common(found: Mapping[str, Description], column: str) -> str:

@@ -132,8 +132,8 @@ class FederatedRun:
         Errors of the test rows, as sums by node.
     trend_left_out : bool
         Whether features that grow with time are not used.
-    exchanges, questions, lanes : int
-        Messages to every site in all; of these, questions about its table; fits that were made in lanes.
+    lanes, lane_exchanges : int
+        Fits that were made in lanes, and the messages to every site that these took.
     gone : dict of str to str
         Sites that did not answer, so that all began anew without them, and why.
     """
@@ -145,10 +145,19 @@ class FederatedRun:
     left_out: dict[str, str]
     errors: GatheredErrors
     trend_left_out: bool
-    exchanges: int
-    questions: int
     lanes: int
+    lane_exchanges: int
     gone: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def questions(self) -> int:
+        """Questions about the table of every site, so far."""
+        return self.errors.sites.number
+
+    @property
+    def exchanges(self) -> int:
+        """Messages to every site in all, with the one that introduced it."""
+        return self.questions + self.lane_exchanges + 1
 
     @cached_property
     def leaderboard(self) -> pandas.DataFrame:

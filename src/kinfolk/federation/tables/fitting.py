@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,11 +19,12 @@ from kinfolk.federation.tables.preparing import Ready
 from kinfolk.network.graph import Graph
 from kinfolk.objective.couplings import SquaredNorm
 from kinfolk.objective.local_losses import solve_symmetric
-from kinfolk.objective.losses import Loss, Squared
+from kinfolk.objective.losses import Kinked, Loss, Squared
 from kinfolk.similarity import DeviationDistance
 from kinfolk.similarity.joining import joined
 from kinfolk.tables.families import mean_degree, smooth_lams, tailored_ridge
 from kinfolk.tables.graph_source import control_graph
+from kinfolk.tables.members.boosted import FOR_ALL, OWN, SITE_BOOSTED, leaves_for, plans
 from kinfolk.tables.members.member import Value
 from kinfolk.tables.members.scores import loss_of
 from kinfolk.tables.members.slopes import (
@@ -39,9 +41,11 @@ from kinfolk.tables.members.slopes import (
 from kinfolk.tables.study import moved_graph, shuffled_order
 from kinfolk.typing import Bools, Floats, Ints
 
-NEWTON_STEPS, NEWTON_ACCURACY, NEWTON_HALVINGS = 60, 1e-10, 30
+NEWTON_STEPS, NEWTON_ACCURACY = 60, 1e-10
+NEWTON_PARTS = tuple(0.4 ** np.arange(1.0, 13.0))  # of a step that are tried where it is too long
+ROUNDINGS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)  # of kinks, in deviations of the target, in turn
 EXACT, MOST_ROUNDS = 1e-7, 10_000
-FINE, CLOSE = 1e-6, 1e-5  # with many features: as in the answer of one table, and for candidates
+FINE, CLOSE = 1e-6, 1e-5  # by rounds of GTVMin: as in the answer of one table, and for candidates
 MEASURE_EVERY = 5  # rounds, then
 SLOPES = tuple((mu0, mu1) for mu0 in INTERCEPT_STRENGTHS for mu1 in SLOPE_STRENGTHS)
 
@@ -85,22 +89,37 @@ class Validated:
 
 
 def pooled_models(sites: Sites, ready: Ready, ridges: Sequence[float], without: Sequence[int]) -> Floats:
-    """One model for all, for every part and ridge term (parts, ridges, width), by Newton's method on sums.
+    """One model for all, for every part and ridge term (parts, ridges, scores, width), by Newton's method on sums.
 
     For squared errors one exchange gives all of them. ``without``: features whose coefficients stay zero.
     """
-    parts, count, width = ready.folds + 1, len(ridges), ready.width
-    free = np.setdiff1d(np.arange(width), list(without))
-    penalty = np.tile(np.asarray(ridges)[:, None] * np.r_[np.ones(width - 1), 0.0], (parts, 1))
-    part = np.repeat(np.arange(parts), count)
-    w = np.zeros((parts * count, width))
-    if isinstance(loss_of(ready.target), Squared):
-        found = sites.total("derivatives", w=np.zeros((parts, width)), part=np.arange(parts))
-        found = {name: each[part] for name, each in found.items()}
-        w[:, free] = _step(found, penalty, w, free)
+    shape = ready.folds + 1, len(ridges), ready.target.outputs, ready.width
+    free = np.setdiff1d(np.arange(ready.width), list(without))
+    part, ridge, score = (each.ravel() for each in np.indices(shape[:3]))
+    penalty = np.asarray(ridges)[ridge][:, None] * np.r_[np.ones(ready.width - 1), 0.0]
+    w, loss = np.zeros((len(part), ready.width)), loss_of(ready.target)
+    if isinstance(loss, Squared):
+        parts = np.arange(shape[0])
+        found = sites.total(
+            "derivatives", w=np.zeros((shape[0], ready.width)), part=parts, score=np.zeros_like(parts), rounding=0.0
+        )
+        w[:, free] = _step({name: each[part] for name, each in found.items()}, penalty, w, free)
     else:
-        w = _newton(sites, part, penalty, w, free)
-    return w.reshape(parts, count, width)
+        for rounding in ROUNDINGS if isinstance(loss, Kinked) else (0.0,):
+            w = _newton(sites, Fits(part, score, rounding), penalty, w, free)
+    return w.reshape(shape)
+
+
+class Fits(NamedTuple):
+    """What some models are fitted to."""
+
+    part: Ints  # (fits,)
+    score: Ints  # (fits,)
+    rounding: float  # how widely kinks of the loss are rounded
+
+    def derivatives(self, sites: Sites, w: Floats, some: Ints) -> dict[str, Any]:
+        """Sums over the rows of all sites, of some of the fits."""
+        return sites.total("derivatives", w=w, part=self.part[some], score=self.score[some], rounding=self.rounding)
 
 
 def _step(found: Mapping[str, Any], penalty: Floats, w: Floats, free: Ints) -> Floats:
@@ -110,28 +129,39 @@ def _step(found: Mapping[str, Any], penalty: Floats, w: Floats, free: Ints) -> F
     return np.asarray(-solve_symmetric(hessian[:, free][:, :, free], gradient[:, free]))
 
 
-def _newton(sites: Sites, part: Ints, penalty: Floats, w: Floats, free: Ints) -> Floats:
-    """All fits at the same time; a step is halved where the loss has not fallen."""
-    w = w.copy()
-    found = sites.total("derivatives", w=w, part=part)
-    goal = NEWTON_ACCURACY * np.linalg.norm(found["gradient"][:, free], axis=1)
-    left = np.arange(len(w))
-    step = np.zeros_like(w)
-    step[:, free] = _step(found, penalty, w, free)
-    size = np.ones(len(w))
+def _tried(
+    sites: Sites, fits: Fits, penalty: Floats, w: Floats, step: Floats, some: Ints, sizes: Sequence[float] = (1.0,)
+) -> tuple[Floats, dict[str, Any], Floats]:
+    """Some fits after the best of several parts of a step: parameters, derivatives, and objectives."""
+    at = np.concatenate([w[some] + size * step for size in sizes])
+    again = np.tile(some, len(sizes))
+    found = fits.derivatives(sites, at, again)
+    heights = (found["loss"] + 0.5 * (penalty[again] * at**2).sum(axis=1)).reshape(len(sizes), len(some))
+    best = np.argmin(heights, axis=0) * len(some) + np.arange(len(some))
+    return at[best], {name: np.array(each[best]) for name, each in found.items()}, heights.min(axis=0)
+
+
+def _newton(sites: Sites, fits: Fits, penalty: Floats, w: Floats, free: Ints) -> Floats:
+    """All fits at the same time; where the loss has not fallen after a step, the best of several parts of it counts."""
+    w, left = w.copy(), np.arange(len(w))
+    found = fits.derivatives(sites, w, left)
     height = found["loss"] + 0.5 * (penalty * w**2).sum(axis=1)
+    goal = NEWTON_ACCURACY * np.linalg.norm(found["gradient"][:, free], axis=1)
     for _ in range(NEWTON_STEPS):
-        tried = w[left] + size[left, None] * step[left]
-        found = sites.total("derivatives", w=tried, part=part[left])
-        after = found["loss"] + 0.5 * (penalty[left] * tried**2).sum(axis=1)
-        falls = after <= height[left] + 1e-12 * np.abs(height[left])
-        size[left[~falls]] /= 2
-        kept = left[falls]
-        w[kept], height[kept], size[kept] = tried[falls], after[falls], 1.0
-        gradient = found["gradient"] + penalty[left] * tried
-        step[np.ix_(kept, free)] = _step({n: e[falls] for n, e in found.items()}, penalty[kept], w[kept], free)
-        rough = ~falls | (np.linalg.norm(gradient[:, free], axis=1) > goal[left])
-        left = left[rough & (size[left] > 0.5**NEWTON_HALVINGS)]
+        step = np.zeros((len(left), w.shape[1]))
+        step[:, free] = _step(found, penalty[left], w[left], free)
+        at, found, after = _tried(sites, fits, penalty, w, step, left)
+        highest = height[left] + 1e-12 * np.abs(height[left])
+        short = np.flatnonzero(after > highest)
+        if len(short):
+            at[short], lower, after[short] = _tried(sites, fits, penalty, w, step[short], left[short], NEWTON_PARTS)
+            for name, each in found.items():
+                each[short] = lower[name]
+        falls = after <= highest
+        w[left[falls]], height[left[falls]] = at[falls], after[falls]
+        gradient = found["gradient"] + penalty[left] * at
+        rough = falls & (np.linalg.norm(gradient[:, free], axis=1) > goal[left])
+        left, found = left[rough], {name: each[rough] for name, each in found.items()}
         if not len(left):
             break
     return w
@@ -144,24 +174,23 @@ def slopes(sites: Sites, ready: Ready, ridge: float) -> Validated:
     """Random intercepts and slopes, for every part and pair of strengths."""
     values = [HARDLY, *SLOPES]
     each = [strengths_of(value, ridge, ready.width - 1) for value in values]
-    w0 = np.zeros((ready.folds + 1, len(values), ready.width))
+    w0 = np.zeros((ready.folds + 1, len(values), ready.target.outputs, ready.width))
     found = sites.total("slopes begin", strengths=np.array(values), ridge=ridge)
 
     def drawn(at: Floats) -> Floats:
-        return np.array([0.5 * (at[:, k] ** 2 @ strengths.common) for k, strengths in enumerate(each)]).T
+        return np.stack([0.5 * (at[:, k] ** 2 @ strengths.common) for k, strengths in enumerate(each)], axis=1)
 
     def steps(found: Mapping[str, Any], left: Bools) -> Floats:
         out = np.zeros_like(w0)
-        for part, k in np.argwhere(left):
-            reduced = Reduced(found["common"][part, k], found["pull"][part, k])
-            out[part, k] = common_step(reduced, each[k], w0[part, k])
+        for cell in map(tuple, np.argwhere(left).tolist()):
+            out[cell] = common_step(Reduced(found["common"][cell], found["pull"][cell]), each[cell[1]], w0[cell])
         return out
 
     height = found["height"] + drawn(w0)
-    left: Bools = np.ones(w0.shape[:2], dtype=bool)
+    left: Bools = np.ones(w0.shape[:3], dtype=bool)
     step = steps(found, left)
     if isinstance(loss_of(ready.target), Squared):
-        sites.total("slopes move", step=step, size=np.ones(w0.shape[:2]))
+        sites.total("slopes move", step=step, size=np.ones(w0.shape[:3]))
         return Validated.of(ready, "slopes", values, sites.total("slopes end")["losses"])
 
     def tried(sizes: Floats, left: Bools) -> Floats:
@@ -182,13 +211,28 @@ def slopes(sites: Sites, ready: Ready, ridge: float) -> Validated:
             after = np.where(found_one, np.take_along_axis(lower, first[None], axis=0)[0], after)
         after = np.where(size > 0, after, height)
         found = sites.total("slopes move", step=step, size=size)
-        w0 = w0 + size[:, :, None] * step
+        w0 = w0 + size[..., None] * step
         rest = height - after > ACCURACY * (1e-3 + np.abs(after)) / max(ready.node_count, 1)
         left, height = left & rest & (size > 0), after
         if not left.any():
             break
-        step = np.where(left[:, :, None], steps(found, left), 0.0)
+        step = np.where(left[..., None], steps(found, left), 0.0)
     return Validated.of(ready, "slopes", values, sites.total("slopes end")["losses"])
+
+
+# ---------------------------------------------------------------------- trees of sites
+
+
+def boosted(sites: Sites, ready: Ready, base: Floats, slopes: int) -> Validated:
+    """Trees of every site on what linear models leave of its rows; leaves and rounds are the same for all sites.
+
+    ``base``: one model for all, by part; ``slopes``: the best value of random slopes if trees may stand on them, or −1.
+    """
+    largest = max(int(ready.train_rows[mine].sum()) for mine in ready.numbers)
+    bases = (FOR_ALL,) if slopes < 0 or len(ready.target.classes) > 2 else (FOR_ALL, OWN)
+    values = plans(bases, bool(ready.trend), leaves_for(largest))
+    found = sites.total("boosted", base=base, slopes=slopes, values=np.array(values))
+    return Validated.of(ready, SITE_BOOSTED, values, found["losses"])
 
 
 # ---------------------------------------------------------------------- models on graphs
@@ -248,7 +292,7 @@ class Tailored:
         self, sites: Sites, ready: Ready, federation: Federation, common: Floats, pooled: float, alone: float
     ) -> None:  # fmt: skip
         self.sites, self.ready, self.federation = sites, ready, federation
-        self.common_models = common  # (parts, width) one model for all, with the ridge term ``pooled``
+        self.common_models = common  # (parts, scores, width) one model for all, with the ridge term ``pooled``
         self.ridge = tailored_ridge(pooled, ready.node_count, alone)
         traces = ready.by_node([told.arrays["trace"] for told in sites.ask("traces", ridge=self.ridge)])
         self.traces = traces[ready.train_rows > 0]
@@ -267,11 +311,11 @@ class Tailored:
             return [float(settings.lam) * mean_degree(near) / mean_degree(graph)]
         return smooth_lams(self.traces, self.ready.width, mean_degree(graph), rows)
 
-    def algorithm(self, lam: float, part: int) -> Newton | GTVMin:
-        """The algorithm for a λ: few exchanges, from the model of all; or, for many features, less to compute."""
-        if self.ready.width <= LARGEST_WIDTH:
+    def algorithm(self, lam: float, part: int, score: int) -> Newton | GTVMin:
+        """The algorithm for a λ: few exchanges, from the model of all; or rounds, which have less to compute."""
+        if self._by_newton:
             common = not self.sites.secure  # its sums are read site by site
-            return Newton(self.loss, lam, EXACT, common, tuple(self.common_models[part].tolist()))
+            return Newton(self.loss, lam, EXACT, common, tuple(self.common_models[part, score].tolist()))
         return GTVMin(self.loss, SquaredNorm(), lam)
 
     def validate(self, wanted: Sequence[tuple[str, Graphs, Sequence[float]]]) -> list[Validated]:
@@ -279,30 +323,42 @@ class Tailored:
         fits: list[LaneFit] = []
         cells = []
         for name, graphs, lams in wanted:
-            for fold in range(self.ready.folds):
-                for k, lam in enumerate(lams):
-                    cells.append((name, k, fold, len(fits)))
-                    fits.append(self._fit(graphs.of_parts[fold], lam, fold))
+            for fold, (k, lam), score in product(range(self.ready.folds), enumerate(lams), self._scores):
+                cells.append((name, k, fold, score, len(fits)))
+                fits.append(self._fit(graphs.of_parts[fold], lam, fold, score))
         self._made(fits, CLOSE)
         out = []
         for name, _, lams in wanted:
             mine = np.array([cell[1:] for cell in cells if cell[0] == name])
-            found = self.sites.total("score", {"name": name}, value=mine[:, 0], part=mine[:, 1], lane=mine[:, 2])
+            value, part, score, lane = mine.T
+            found = self.sites.total("score", {"name": name}, value=value, part=part, score=score, lane=lane)
             out.append(Validated.of(self.ready, name, [(lam,) for lam in lams], found["losses"]))
         return out
 
-    def _fit(self, graph: Graph, lam: float, part: int) -> LaneFit:
-        return LaneFit(self.algorithm(lam, part), graph, self.ready.part_rows[part] > 0, part)
+    @property
+    def _scores(self) -> range:
+        return range(self.ready.target.outputs)
 
-    def final(self, wanted: Sequence[tuple[str, Graphs, float]]) -> None:
-        """Fit members with their best λ to all training rows; the lanes are in this order."""
+    @property
+    def _by_newton(self) -> bool:
+        """Whether losses have curvatures, and features are few enough for matrices of every node."""
+        return self.ready.width <= LARGEST_WIDTH and not isinstance(self.loss, Kinked)
+
+    def _fit(self, graph: Graph, lam: float, part: int, score: int) -> LaneFit:
+        number = part * len(self._scores) + score
+        return LaneFit(self.algorithm(lam, part, score), graph, self.ready.part_rows[part] > 0, number)
+
+    def final(self, wanted: Sequence[tuple[str, Graphs, float]]) -> Ints:
+        """Fit members with their best λ to all training rows; the lanes, those of all scores of each in turn."""
         whole = self.ready.folds
-        self._made([self._fit(graphs.whole, lam, whole) for _, graphs, lam in wanted], FINE)
+        fits = [self._fit(graphs.whole, lam, whole, score) for _, graphs, lam in wanted for score in self._scores]
+        self._made(fits, FINE)
+        return np.arange(len(fits))
 
     def _made(self, fits: Sequence[LaneFit], accuracy: float) -> None:
-        quick = self.ready.width <= LARGEST_WIDTH
-        stop = Tolerance(EXACT if quick else accuracy, None)
-        options = {"rounds": MOST_ROUNDS, "stop": stop, "measure_every": 1 if quick else MEASURE_EVERY}
+        stop = Tolerance(EXACT if self._by_newton else accuracy, None)
+        every = 1 if self._by_newton else MEASURE_EVERY
+        options = {"rounds": MOST_ROUNDS, "stop": stop, "measure_every": every}
         found = self.federation.fit_lanes(fits, run=self.sites.named_run(), **options)
         self.lanes += len(fits)
         self.exchanges += found.exchanges

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,22 @@ from kinfolk.engine.checkpoint import damage_noticed
 from kinfolk.engine.saved_models import array_bytes, read_arrays
 from kinfolk.engine.saved_models import plain as as_plain
 from kinfolk.federation.files import made, replace_file
+from kinfolk.federation.tables.agreeing import MEMBERS
 from kinfolk.tables.blend import blended
 from kinfolk.tables.columns import Columns, node_names
 from kinfolk.tables.encoding import Encoder, plain
 from kinfolk.tables.intervals import Intervals
-from kinfolk.tables.members.scores import LinearScores
+from kinfolk.tables.members.boosted import BoostedFit
+from kinfolk.tables.members.saving import Reader, fitted_files, kind_of
+from kinfolk.tables.members.slopes import LinearFit
+from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
-from kinfolk.typing import Floats
 
-FILE, FORMAT, POOLED = "blend.safetensors", 1, "pooled"
+FILE, FORMAT, POOLED = "blend.safetensors", 2, "pooled"
 MODELS, SITE = "models", "site"  # the folder, and the column of nodes where a site is one
 LEVEL = 0.9  # of intervals
 WIDTHS = ("scale", "seen", "quantiles", "unseen")  # of intervals
+Kept = LinearFit | BoostedFit
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +50,7 @@ class SiteBlend:
     nodes : list of str
         Names of the nodes, in order.
     models : dict
-        For every member that counts, and one model for all, its linear models (nodes or 1, features + 1).
+        What every member that counts, and one model for all, has learnt.
     weights : dict
         Of the members.
     intervals : Intervals, optional
@@ -56,7 +61,7 @@ class SiteBlend:
     encoder: Encoder
     target: Target
     nodes: list[str]
-    models: dict[str, Floats]
+    models: Mapping[str, Kept]
     weights: dict[str, float]
     intervals: Intervals | None = None
 
@@ -70,7 +75,8 @@ class SiteBlend:
             raise InputError(f"Expected nodes of this site, got {unknown[0]!r}: their models are elsewhere.")
         X = self.encoder.transform(plain(table, self.columns))
         owner = np.searchsorted(np.array(self.nodes, dtype=object), names).astype(np.int64)
-        raw = {name: LinearScores(w[None], self.target).predict(X, owner) for name, w in self.models.items()}
+        rows = Rows(X, np.full(len(X), np.nan), owner)
+        raw = {name: fitted.predict(rows) for name, fitted in self.models.items()}
         found = [np.where(np.isnan(raw[name]), raw[POOLED], raw[name]) for name in self.weights]
         predicted = self.target.decode(blended(found, list(self.weights.values())))
         if interval is None:
@@ -78,7 +84,9 @@ class SiteBlend:
         if self.intervals is None:
             raise InputError("Expected numbers predicted by the blend for intervals, got classes, or too few rows.")
         low, high = self.intervals.interval(predicted, owner, interval)
-        return pandas.DataFrame({self.columns.target: predicted, "low": low, "high": high}, index=table.index)
+        return pandas.DataFrame(
+            {self.columns.target: predicted, "low": self.target.lower_end(low), "high": high}, index=table.index
+        )
 
     def save(self, folder: Path) -> Path:
         """Write it into a folder, in place of what is there."""
@@ -86,14 +94,17 @@ class SiteBlend:
         words = {
             "format": FORMAT, "columns": columns, "encoder": self.encoder.to_json(), "target": asdict(self.target),
             "nodes": self.nodes, "weights": self.weights,
+            "kinds": {name: kind_of(fitted) for name, fitted in self.models.items()},
         }  # fmt: skip
-        arrays: dict[str, Any] = {f"w/{name}": w for name, w in self.models.items()}
-        arrays |= {f"encoder/{name}": values for name, values in self.encoder.to_arrays().items()}
+        arrays: dict[str, Any] = {f"encoder/{name}": values for name, values in self.encoder.to_arrays().items()}
         if self.intervals is not None:
             arrays |= {f"intervals/{name}": getattr(self.intervals, name) for name in WIDTHS}
         draft = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(draft, ignore_errors=True)
         replace_file(made(draft) / FILE, array_bytes(arrays, {"kinfolk": json.dumps(words, default=as_plain)}))
+        for member, fitted in self.models.items():
+            for name, content in fitted_files(fitted, member):
+                replace_file(made(draft / member) / name, content)
         if folder.exists():
             shutil.rmtree(folder)
         draft.replace(folder)
@@ -113,11 +124,11 @@ class SiteBlend:
             columns = Columns(**lists, notes=())
             target = Target(**{**found["target"], "classes": tuple(found["target"]["classes"])})
             encoder = Encoder.of(found["encoder"], _under("encoder/", arrays))
-            models, widths = _under("w/", arrays), _under("intervals/", arrays)
-            shape = (len(found["nodes"]), len(encoder.get_feature_names_out()) + 1)
-            right = all(w.ndim == 2 and w.shape[0] in (1, shape[0]) and w.shape[1] == shape[1] for w in models.values())
-            if not right or not {POOLED, *found["weights"]} <= set(models):
-                raise ValueError("models of other shapes")
+            reader = Reader(target, len(found["nodes"]), len(encoder.get_feature_names_out()), None, ())
+            kinds, widths = found["kinds"], _under("intervals/", arrays)
+            if not {POOLED, *found["weights"]} <= set(kinds) <= set(MEMBERS):
+                raise ValueError("other models")
+            models = {name: reader.read(kind, folder / name) for name, kind in kinds.items()}
             intervals = Intervals(**widths) if widths else None
         return cls(columns, encoder, target, found["nodes"], models, found["weights"], intervals)
 

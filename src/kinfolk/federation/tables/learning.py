@@ -12,25 +12,27 @@ import numpy as np
 from kinfolk.federation.carrier import Post
 from kinfolk.federation.coordinator import Federation
 from kinfolk.federation.joining import Schema
-from kinfolk.federation.tables.agreeing import COMPARED, NEED_ROWS
+from kinfolk.federation.tables.agreeing import MEMBERS
 from kinfolk.federation.tables.asking import SiteGoneError, Sites, derived_name
 from kinfolk.federation.tables.federated_run import FederatedRun, GatheredErrors
 from kinfolk.federation.tables.fitting import (
     Graphs,
     Tailored,
     Validated,
+    boosted,
     graphs_of,
     pooled_models,
     shuffled,
     slopes,
 )
 from kinfolk.federation.tables.preparing import Ready, prepare_together
-from kinfolk.federation.tables.site_table import bin_middles
+from kinfolk.federation.tables.unseen import bin_middles
 from kinfolk.network import graphs
-from kinfolk.tables.blend import weights_of_products
+from kinfolk.report.site import SHARES
+from kinfolk.tables.blend import weights_of_costs, weights_of_products
 from kinfolk.tables.choosing import FEW_RESIDUALS
-from kinfolk.tables.families import LINEAR_MEMBERS
 from kinfolk.tables.intervals import Moments, Shrinkage, quantiles
+from kinfolk.tables.members.boosted import SITE_BOOSTED
 from kinfolk.tables.prepared import edges_table
 from kinfolk.tables.settings import Settings
 from kinfolk.typing import Floats, Ints
@@ -105,8 +107,8 @@ class _Job:
 
     def __init__(self, sites: Sites, ready: Ready, federation: Federation) -> None:
         self.sites, self.ready, self.federation = sites, ready, federation
-        named = ready.settings.members or LINEAR_MEMBERS
-        self.named = [name for name in dict.fromkeys((*named, "tailored")) if name not in (*NEED_ROWS, *COMPARED)]
+        wanted = ready.settings.members or MEMBERS
+        self.named = [name for name in dict.fromkeys((*wanted, "tailored")) if name in MEMBERS]
         self.left_out: dict[str, str] = {}
 
     def run(self) -> FederatedRun:
@@ -124,9 +126,22 @@ class _Job:
             (name, each, self.tailored.lams(each.whole, self.graphs["tailored"].whole)) for name, each in self._graphs()
         ]
         validations |= {each.name: each for each in self.tailored.validate(wanted)}
+        if SITE_BOOSTED in self.named:
+            validations[SITE_BOOSTED] = self._boosted(validations)
         control = self._control(validations)
         weights = self._weights(validations, {})
-        return self._finished(validations, weights, control)
+        run = self._finished(validations, weights, control)
+        self._tell(run)
+        return run
+
+    def _tell(self, run: FederatedRun) -> None:
+        """Tell all sites how it has ended, for their own pages."""
+        shown, errors = self.ready.target.shown, run.errors
+        quantiles = [np.nanquantile(shown(each), SHARES) for each in errors.by_node().to_numpy().T]
+        judgement = run.judgement
+        about = {"verdict": judgement.verdict, "judgement": judgement.text, "methods": errors.names, "notes": run.notes}
+        means = [float(shown(errors.mean(name))) for name in errors.names]
+        self.sites.ask("outcome", about, errors=means, quantiles=quantiles)
 
     def _graphs(self) -> list[tuple[str, Graphs]]:
         return list(self.graphs.items())
@@ -157,19 +172,36 @@ class _Job:
         else:
             validations["slopes"] = slopes(self.sites, self.ready, ridge)
 
+    def _boosted(self, validations: dict[str, Validated]) -> Validated:
+        """Trees stand on one model for all, or on random slopes where these suit better."""
+        found, pooled = validations.get("slopes"), validations["pooled"]
+        better = found is not None and found.error < pooled.error
+        best = found.best if found is not None and better else NO_SLOPES
+        return boosted(self.sites, self.ready, self.pooled_models[:, pooled.best], best)
+
     # ------------------------------------------------------------------ weights and control
 
     def _weights(self, validations: dict[str, Validated], again: dict[str, Validated]) -> dict[str, float]:
         """The weights of the members; ``again``: those of the control in place of theirs."""
-        wanted = self.ready.settings.members or LINEAR_MEMBERS
+        wanted = self.ready.settings.members or MEMBERS
         names = [name for name in validations if name in wanted and name not in self.left_out] or ["pooled"]
         kept = [again.get(name, validations[name]) for name in names]
-        found = self.sites.total(
-            "products", {"names": [each.name for each in kept]}, best=np.array([each.best for each in kept]),
-            factors=self.ready.factors,
-        )  # fmt: skip
-        count = self.ready.evidence(int(found["seen"]))
-        return weights_of_products(names, found["products"] / found["weight"], count)
+        best, factors = np.array([each.best for each in kept]), self.ready.factors
+        about = {"names": [each.name for each in kept]}
+
+        def asked(work: str, **arrays: Any) -> dict[str, Any]:
+            return self.sites.total(work, about, best=best, factors=factors, **arrays)
+
+        def cost(weights: Floats) -> tuple[float, Floats]:
+            found = asked("costs", weights=weights)
+            return float(found["cost"] / found["weight"]), found["slopes"] / found["weight"]
+
+        if self.ready.target.kind in ("number", "classes"):
+            found = asked("products")
+            count = self.ready.evidence(int(found["seen"]))
+            return weights_of_products(names, found["products"] / found["weight"], count)
+        even = np.full(len(names), 1 / len(names))
+        return weights_of_costs(names, cost, self.ready.evidence(int(asked("costs", weights=even)["seen"])))
 
     def _control(self, validations: dict[str, Validated]) -> dict[str, tuple[Graphs, Validated]]:
         """The members on graphs, with graphs and places drawn at random."""
@@ -205,9 +237,10 @@ class _Job:
         shrink = Shrinkage.of(moments)
         shrinkage = np.array([shrink.centre, shrink.between, shrink.noise])
         sites.sizes |= {"bins": len(bin_middles())}
-        bins = sites.total("reach", shrinkage=shrinkage, spread=ready.target.spread)
+        unit = float(np.sqrt(moments.squares.sum() / moments.sizes.sum())) or 1.0
+        bins = sites.total("reach", shrinkage=shrinkage, unit=unit)
         inside, outside = (_quantiles(bins[name]) for name in ("inside", "outside"))
-        return shrinkage, inside, ready.target.spread * outside
+        return shrinkage, inside, unit * outside
 
     def _finished(
         self, validations: dict[str, Validated], weights: dict[str, float],
@@ -218,7 +251,8 @@ class _Job:
         other = self._weights(validations, again) if control else {}
         final = [(name, each, validations[name].value[0]) for name, each in self._graphs()]
         final += [(f"control {name}", each, validated.value[0]) for name, (each, validated) in control.items()]
-        self.tailored.final(final)
+        lanes = self.tailored.final(final)
+        trees = [validations[SITE_BOOSTED].value] if SITE_BOOSTED in validations else []
         best = validations["slopes"].best if "slopes" in validations else NO_SLOPES
         shrinkage, inside, outside = self._intervals(validations, weights)
         named = [f"control {name}" if name in control else name for name in other]
@@ -226,15 +260,15 @@ class _Job:
         sites.sizes |= {"methods": methods, "series": methods + 1}
         told = sites.ask(
             "finish", {"graphs": [name for name, _, _ in final], "weights": list(weights), "control": named},
-            pooled=self.pooled_models[validations["pooled"].best], alone=self.alone.value[0], slopes=best,
-            lanes=np.arange(len(final)), weights=list(weights.values()), control=list(other.values()),
-            moments=ready.moments, shrinkage=shrinkage, inside=inside, outside=outside,
+            pooled=self.pooled_models[-1, validations["pooled"].best], alone=self.alone.value[0], slopes=best,
+            boosted=np.array(trees).reshape(-1, 4), lanes=lanes, weights=list(weights.values()),
+            control=list(other.values()), moments=ready.moments, shrinkage=shrinkage, inside=inside, outside=outside,
         )  # fmt: skip
         errors = GatheredErrors.of(ready, sites, told)
         return FederatedRun(
             ready=ready, graph=self.graphs["tailored"].whole, validations={**validations, "alone": self.alone},
             weights=weights, left_out=self.left_out, errors=errors, trend_left_out=self.trend_left_out,
-            exchanges=sites.number + self.tailored.exchanges + 1, questions=sites.number, lanes=self.tailored.lanes,
+            lanes=self.tailored.lanes, lane_exchanges=self.tailored.exchanges,
         )  # fmt: skip
 
 

@@ -12,7 +12,15 @@ import pandas
 
 from kinfolk.checks import InputError, listing
 from kinfolk.engine.protocol import Arrays
-from kinfolk.federation.tables.agreeing import NEED_ROWS, Agreed, Description, agreed, check_settings, without_constant
+from kinfolk.federation.tables.agreeing import (
+    KNOWN,
+    NEED_ROWS,
+    Agreed,
+    Description,
+    agreed,
+    check_settings,
+    without_constant,
+)
 from kinfolk.federation.tables.asking import Sites, Told
 from kinfolk.network.folds import node_folds
 from kinfolk.network.graph import Graph
@@ -20,13 +28,14 @@ from kinfolk.report.facts import Note, on_globe
 from kinfolk.tables.blend import fold_factors
 from kinfolk.tables.columns import Columns
 from kinfolk.tables.encoding import CategoryColumn, DateColumn, Encoder, NumberColumn
-from kinfolk.tables.families import LINEAR_MEMBERS, Family, family_of
+from kinfolk.tables.families import Family, family_of
 from kinfolk.tables.graph_source import GraphSource, graph_source, wide_graph
 from kinfolk.tables.settings import Settings
-from kinfolk.tables.splits import FEW_TIMES, VALIDATION, last_cut, window_starts
-from kinfolk.tables.target import Target
-from kinfolk.typing import Floats, Ints
+from kinfolk.tables.splits import FEW_TIMES, VALIDATION, last_cut, whole_units, window_starts
+from kinfolk.tables.target import MANY_CLASSES, TASKS, Target
+from kinfolk.typing import Bools, Floats, Ints
 
+MOSTLY_NEW = 0.5  # share of marked rows that belong to nodes without training rows
 NO_TIME = 0.0  # as the time of the test, where rows are tested
 
 
@@ -93,8 +102,7 @@ class Ready:
     @property
     def trend(self) -> tuple[int, ...]:
         """The features that grow with time, where later times are predicted."""
-        column, names = self.settings.time, self.encoder.get_feature_names_out()
-        return tuple(k for k, name in enumerate(names) if column and name in (column, f"{column} days"))
+        return self.encoder.trend(self.settings.time)
 
     def evidence(self, seen: int) -> int:
         """How many rows, nodes or different times were predicted in cross-validation."""
@@ -126,7 +134,10 @@ def prepare_together(sites: Sites, settings: Settings, edges: pandas.DataFrame |
         "dates": len(found.columns.dates),
         "places": 2 if found.columns.coords else 0,
     }
-    counted = sites.ask("count", _columns_json(found), each=[{"numbers": each} for each in numbers], cut=cut)
+    tested = _tested_nodes(settings, _by_node(described, "node_rows", numbers, len(found.names)))
+    each = [{"numbers": mine, "tested": tested[mine]} for mine in numbers]
+    counted = sites.ask("count", _columns_json(found), each=each, cut=cut)
+    _check_later(counted)
     rows = {name: _by_node(counted, name, numbers, len(found.names)) for name in ("train_rows", "test_rows")}
     total = int(rows["train_rows"].sum())
     if not total or not rows["test_rows"].sum():
@@ -135,7 +146,7 @@ def prepare_together(sites: Sites, settings: Settings, edges: pandas.DataFrame |
             "the share that is tested."
         )
     sums = sites.total("totals")
-    target = _target(settings, dict(zip(sites.names, counted, strict=True)), float(sums["target_sum"]) / total)
+    target = target_of(settings, dict(zip(sites.names, counted, strict=True)), float(sums["target_sum"]) / total)
     columns, encoder, target = _encoder(sites, found, counted, sums, target, total)
     family = family_of(settings.model, target)
     count = settings.fold_count(total, 3 if settings.time else family.folds)
@@ -145,7 +156,7 @@ def prepare_together(sites: Sites, settings: Settings, edges: pandas.DataFrame |
     folded = [{"node_folds": of_nodes[mine] if len(of_nodes) else of_nodes} for mine in numbers]
     encoded = sites.ask(
         "encode",
-        {"encoder": encoder.to_json(), "classes": list(target.classes), "folds": count},
+        {"encoder": encoder.to_json(), **target_json(target), "folds": count},
         centre=encoder.centre, scale=encoder.scale, target_centre=target.centre, target_spread=target.spread,
         starts=starts, each=folded,
     )  # fmt: skip
@@ -160,22 +171,44 @@ def prepare_together(sites: Sites, settings: Settings, edges: pandas.DataFrame |
         part_rows[:, mine] = told.arrays["part_rows"]
     sites.sizes |= {"folds": len(held), "parts": len(held) + 1, "width": len(encoder.get_feature_names_out()) + 1}
     kinds = max(len(target.classes), 1)
-    sites.sizes |= {"kinds": kinds, "deviations": kinds * sites.sizes["width"]}
+    sites.sizes |= {"kinds": kinds, "deviations": kinds * sites.sizes["width"], "scores": target.outputs}
     return Ready(
         settings, columns, encoder, target, family, found.names, numbers, **rows, part_rows=part_rows, held=held,
         times=times, cut=cut, starts=starts, places=places,
         kind="times" if times is not None else "nodes" if len(of_nodes) else "rows",
         source=graph_source(places, columns, settings, found.names, edges),
         wide=wide_graph(places, on_globe(columns.coords), found.names),
-        notes=_notes(settings, columns, target, times, cut),
+        notes=[*_notes(settings, columns, times, cut), *_class_notes(target, sites.names, counted, encoded)],
     )  # fmt: skip
 
 
+def _tested_nodes(settings: Settings, rows: Ints) -> Bools:
+    """The nodes that are tested as a whole; ``rows``: of every node."""
+    if settings.hold != "nodes":
+        return np.zeros(len(rows), dtype=bool)
+    return np.isin(np.arange(len(rows)), whole_units(rows, float(settings.test), settings.seed))
+
+
+def _check_later(counted: list[Told]) -> None:
+    """Refuse marked rows that come later than the others at all sites: folds would have to be windows of time."""
+    later = [told.about.get("later", []) for told in counted]
+    for column in later[0]:
+        if all(column in each for each in later):
+            raise InputError(
+                f"Expected marked rows among the others, at all sites they come later in column {column!r}: leave out "
+                "the column of marks, and give it as time."
+            )
+
+
 def _node_folds(settings: Settings, rows: Mapping[str, Ints], count: int) -> Ints:
-    """The fold of every node (−1 without training rows), where all tested nodes are new; none otherwise."""
+    """The fold of every node (−1 without training rows), where tested nodes are new; none otherwise.
+
+    All of them, or more than half of the test rows where these are marked.
+    """
     nodes = np.flatnonzero(rows["train_rows"])
     count = min(count, len(nodes))
-    if settings.time or count < 2 or rows["train_rows"][rows["test_rows"] > 0].any():
+    new = float(rows["test_rows"][rows["train_rows"] == 0].sum() / rows["test_rows"].sum())
+    if settings.time or count < 2 or not (new > MOSTLY_NEW if isinstance(settings.test, str) else new == 1):
         return np.empty(0, dtype=np.int64)
     out = np.full(len(rows["train_rows"]), -1)
     out[nodes] = node_folds(nodes, count, settings.seed, VALIDATION)
@@ -253,30 +286,63 @@ def _category_counts(about: Mapping[str, Any], column: str) -> tuple[dict[str, i
         raise InputError(f"Expected how often categories of {column!r} occur, got something else.") from error
 
 
-def _target(settings: Settings, by_name: Mapping[str, Told], mean: float) -> Target:
-    """Whether classes or a number are predicted; of a number, its mean."""
+def target_json(target: Target) -> dict[str, Any]:
+    """The target as sites are told of it, but for its scale."""
+    return {"classes": list(target.classes), "kind": target.kind, "level": target.level}
+
+
+def target_of(settings: Settings, by_name: Mapping[str, Told], mean: float) -> Target:
+    """Whether classes, counts, a quantile or a number are predicted; of a number, its mean."""
     labels = {name: told.about.get("labels") for name, told in by_name.items()}
-    given = [each for each in labels.values() if each is not None]
-    union = sorted({each for some in given for each in some}, key=lambda value: (str(type(value)), value))
+    given = {name: each for name, each in labels.items() if each is not None}
+    union = sorted({each for some in given.values() for each in some}, key=lambda value: (str(type(value)), value))
     texts = any(isinstance(each, str | bool) for each in union)
-    if (
-        settings.task != "regression"
-        and len(given) == len(labels)
-        and (texts or len(union) <= 2 or settings.task == "classification")
-    ):
-        if len(union) != 2:
-            raise InputError(
-                f"Expected a number or two classes as the target of a federation, got {listing(union)}: learn each "
-                "class against the others, or set the task to regression."
-            )
-        return Target(tuple(union))
-    if texts or settings.task == "classification":
+    asked = TASKS.get(settings.task)
+    classes = asked == "classes" or (asked is None and (texts or len(union) <= 2))
+    if classes and len(given) == len(labels):
+        return Target(_classes(settings, given, union))
+    if texts or (classes and asked is not None):
         odd = next((name for name, each in labels.items() if each is None), next(iter(labels)))
         raise InputError(
             f"Expected the same kind of target at all sites, site {odd!r} has other values in {settings.target!r} than "
             "the others: write it in one way, or set the task."
         )
-    return Target((), mean, 1.0)
+    kind = asked or "number"
+    return Target((), 0.0 if kind == "count" else mean, 1.0, kind, settings.quantile)
+
+
+def _classes(settings: Settings, labels: Mapping[str, list[Any]], union: list[Any]) -> tuple[Any, ...]:
+    """The classes of all sites, or a sentence."""
+    kinds = {name: {isinstance(each, str) for each in some} for name, some in labels.items() if some}
+    first = next(iter(kinds))
+    for name, kind in kinds.items():
+        if kind != kinds[first]:
+            raise InputError(
+                f"Expected classes of {settings.target!r} as text or as numbers at all sites, {first!r} and {name!r} "
+                "have different ones: write them in one way."
+            )
+    if len(union) < 2:
+        raise InputError(
+            f"Expected two classes at least in the training rows of all sites, {settings.target!r} has "
+            f"{listing(union)} only."
+        )
+    if settings.task == "auto" and len(union) > MANY_CLASSES:
+        raise InputError(
+            f"Expected numbers or few classes in the target {settings.target!r}, got {len(union)} texts such as "
+            f"{union[0]!r}: correct numbers that are written as text, or set the task to classification."
+        )
+    return tuple(union)
+
+
+def _class_notes(target: Target, names: list[str], counted: list[Told], encoded: list[Told]) -> list[Note]:
+    """Classes that one site alone has, and how many test rows have a class that no training row has."""
+    labels = {name: told.about.get("labels") or [] for name, told in zip(names, counted, strict=True)}
+    having = {label: [name for name, some in labels.items() if label in some] for label in target.classes}
+    single = [
+        Note("class of one site", {"label": each, "site": had[0]}) for each, had in having.items() if len(had) < 2
+    ]
+    unseen = sum(int(told.arrays["unseen"]) for told in encoded)
+    return [*single, *([Note("test rows of unseen classes", {"count": unseen})] if unseen else [])]
 
 
 def _scaled(
@@ -292,7 +358,7 @@ def _scaled(
     bare = Encoder(*parts, np.zeros(len(outputs)), np.ones(len(outputs)))
     means = {column.name: column.mean for column in numbers if column.mean is not None}
     centre = np.array([means.get(name, 0.0) for name in outputs])
-    about = {"encoder": bare.to_json(), "classes": list(target.classes)}
+    about = {"encoder": bare.to_json(), **target_json(target)}
     found = sites.total("scale", about, centre=centre, target_centre=target.centre)
     mean = found["sums"] / total
     at = dict(zip(outputs, mean, strict=True))
@@ -304,7 +370,7 @@ def _scaled(
     spread = float(np.sqrt(found["target_squares"] / total))
     if spread == 0:
         raise InputError("Expected a target that varies, got one value in the training rows of all sites.")
-    return encoder, Target((), target.centre, spread), empty
+    return encoder, target if target.kind == "count" else replace(target, spread=spread), empty
 
 
 def _without_constant(encoder: Encoder, variance: Floats) -> Encoder:
@@ -320,9 +386,9 @@ def _without_constant(encoder: Encoder, variance: Floats) -> Encoder:
     return replace(encoder, numbers=numbers, centre=encoder.centre[kept], scale=encoder.scale[kept])
 
 
-def _notes(settings: Settings, columns: Columns, target: Target, times: Floats | None, cut: float) -> list[Note]:
+def _notes(settings: Settings, columns: Columns, times: Floats | None, cut: float) -> list[Note]:
     """What a user should know."""
-    named = settings.members or LINEAR_MEMBERS
+    named = settings.members or KNOWN
     left_out = [
         Note("member left out", {"member": name, "why": "it needs the rows of all"})
         for name in named

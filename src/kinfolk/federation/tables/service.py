@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 import pandas
@@ -24,20 +24,24 @@ from kinfolk.federation.ledger import Entry
 from kinfolk.federation.messages import refusal
 from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.service import ENDED, SiteService, peek
-from kinfolk.federation.tables.agreeing import Agreed, check_settings
+from kinfolk.federation.tables.agreeing import Agreed, check_settings, mark_of
+from kinfolk.federation.tables.kept import SiteBlend
 from kinfolk.federation.tables.masks import Masks, salt_of
 from kinfolk.federation.tables.remembering import Begun, Memory
+from kinfolk.federation.tables.site_job import SiteJob
+from kinfolk.federation.tables.site_page import outcome_of, site_facts
 from kinfolk.federation.tables.site_table import Answer, SiteTable
 from kinfolk.federation.tables.works import WORKS, answer, read_question
 from kinfolk.federation.traffic import COORDINATOR
 from kinfolk.network.data import Data
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.objective.linear_models import LinearModels
+from kinfolk.report.site import Outcome, SiteFacts
 from kinfolk.tables.columns import Columns, check_there
 from kinfolk.tables.dates import READERS
 from kinfolk.tables.encoding import Encoder
 from kinfolk.tables.settings import Settings
-from kinfolk.tables.target import Target
+from kinfolk.tables.target import Kind, Target, known_targets
 from kinfolk.typing import Floats
 from kinfolk.version import __version__
 
@@ -48,15 +52,6 @@ NOT_YET = SiteRows(["?"], ["?"], Data(np.zeros((1, 1)), np.zeros(1), np.array([0
 COMPANY = "summed-with.json"
 FIRST = ("introduce", "describe")  # questions that begin a job
 IN_LANES = "parameters for neighbours, sealed, and what the coordinator measures at every node"
-
-
-class Left(NamedTuple):
-    """What left a site: in answer to which work, what it is, its shape and its bytes."""
-
-    work: str
-    content: str
-    shape: tuple[int, ...]
-    bytes: int
 
 
 class TableService(SiteService):
@@ -93,7 +88,8 @@ class TableService(SiteService):
         if table.empty:
             raise InputError("Expected rows at this site, got none: check the file, or leave the federation.")
         super().__init__(name, NOT_YET, folder)
-        self.given, self.units = table, units or {}
+        self.given, self.units = table.rename(columns=str), units or {}
+        self.blend: SiteBlend | None = None  # of the last job that has finished
         self.secure, self.settings, self.jobs, self.fewest = secure, settings, allowance, fewest
         self._forget()
         self.memory = Memory(self.folder)
@@ -104,8 +100,8 @@ class TableService(SiteService):
         for run in self.runs.values():
             run.close()
         self.runs, self.rows = {}, NOT_YET
-        self.table = SiteTable(self.given, self.units)
-        self.left: list[Left] = []
+        self.outcome: Outcome | None = None  # what all sites were told of the job
+        self._present: SiteJob | None = None
         self._last: tuple[bytes, bytes] | None = None  # what was asked, and what was answered
         self._begun: Begun | None = None
         self._number = 0  # of the last question: no other may have it, as masks are for one answer
@@ -165,9 +161,16 @@ class TableService(SiteService):
             self._last = content, found
         return found
 
+    @property
+    def job(self) -> SiteJob:
+        """The present job."""
+        if self._present is None:
+            raise WireError("Expected a table that was described first, got another question.")
+        return self._present
+
     def part(self, number: int) -> SiteRows:
-        """The rows of a part."""
-        return self.table.part(number)
+        """The rows of a part, with the labels of a score."""
+        return self.job.table.part(number)
 
     def predict(self, table: pandas.DataFrame, interval: float | None = None) -> Any:
         """Predict rows of own nodes with the blend; nothing leaves.
@@ -184,19 +187,15 @@ class TableService(SiteService):
         array or pandas.DataFrame
             Numbers or classes; with an interval, the columns ``low`` and ``high`` besides.
         """
-        return self.table.blend.predict(table, interval)
+        if self.blend is None:
+            raise InputError("Expected a federation that has finished, this one has not: wait.")
+        return self.blend.predict(table, interval)
 
     def _folder_of(self, join: Join) -> Path | None:
         return None
 
     def _go_on(self) -> None:
         """There is nothing to go on with."""
-
-    def _lanes(self, content: bytes) -> bytes:
-        """Answer all lanes, and enter it in the log of what left."""
-        found = super()._lanes(content)
-        self.left.append(Left("lanes", IN_LANES, (len(self.runs),), len(found)))
-        return found
 
     def _hello(self, content: bytes) -> bytes:
         if self.rows is NOT_YET:
@@ -248,11 +247,9 @@ class TableService(SiteService):
             plain = self._masks.masked(key.number, plain)
         content, entries = answer(key, name, text, plain), list[Entry]()
         for each, values in plain.items():
-            self.left.append(Left(name, WORKS[name].gives[each].content, values.shape, values.nbytes))
             entries.append(Entry(COORDINATOR, WORKS[name].gives[each].content, values.size, values.nbytes))
         if WORKS[name].text:
             size = len(content) - sum(values.nbytes for values in plain.values())
-            self.left.append(Left(name, WORKS[name].text, (), size))
             entries.append(Entry(COORDINATOR, WORKS[name].text, 0, size))
         self.ledger.add(key.run, key.number, entries)
         log.info("site %s answered %r: %d bytes left it", self.name, name, len(content))
@@ -262,16 +259,18 @@ class TableService(SiteService):
         works = {
             "introduce": self._introduce, "masks": self._masked_with,
             "describe": self._describe, "count": self._count, "scale": self._scale, "encode": self._encode,
-            "alone": self._alone, "score": self._score, "products": self._products, "finish": self._finish,
-            "gains": self._gains, "pooled": self._pooled, "residuals": self._residuals,
+            "alone": self._alone, "score": self._score, "products": self._products, "costs": self._costs,
+            "finish": self._finish, "gains": self._gains, "pooled": self._pooled, "residuals": self._residuals,
+            "outcome": self._outcome,
         }  # fmt: skip
         if name in works:
             return works[name](about, arrays)
+        job = self.job
         plain: dict[str, Callable[..., Answer]] = {  # their arrays are their arguments
-            "derivatives": self.table.derivatives, "slopes begin": self.table.slopes_begin,
-            "slopes try": self.table.slopes_try, "slopes move": self.table.slopes_move,
-            "slopes end": self.table.slopes_end, "traces": self.table.traces, "kin sums": self.table.kin_sums,
-            "kin": self.table.kin, "reach": self.table.reach, "totals": self.table.totals,
+            "derivatives": job.table.derivatives, "traces": job.table.traces, "totals": job.table.totals,
+            "kin sums": job.table.kin_sums, "kin": job.table.kin, "slopes begin": job.slopes.begin,
+            "slopes try": job.slopes.try_, "slopes move": job.slopes.move, "slopes end": job.slopes.end,
+            "boosted": job.trees.validate, "reach": job.unseen.reach,
         }  # fmt: skip
         return plain[name](**{each: _scalar(values) for each, values in arrays.items()})
 
@@ -328,26 +327,31 @@ class TableService(SiteService):
                 "invitation."
             )
         try:
-            check_there(self.table.given, settings)
+            check_there(self.given, settings)
         except InputError as error:  # about names of columns: the others may know
             raise WireError(str(error)) from error
-        text, out = self.table.describe(settings)
-        self._sizes = {"nodes": len(self.table.nodes)}
-        return text, out
+        if not known_targets(self.given[settings.target]).any():
+            raise WireError(
+                f"Expected rows with a target {settings.target!r}, got none: check the file, or leave the federation."
+            )
+        self._present = SiteJob(SiteTable(self.given, self.units, settings))
+        self._sizes = {"nodes": len(self.job.table.nodes), "four": 4}
+        return self.job.table.describe()
 
     def _count(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
-        settings = self.table._settings
+        settings = self.job.table.settings
         names = {each: tuple(_texts(about, each)) for each in ("numbers", "categories", "dates", "coords")}
-        columns = Columns(settings.node, settings.target, **names, time=settings.time, mark=None, notes=())
+        columns = Columns(settings.node, settings.target, **names, time=settings.time, mark=mark_of(settings), notes=())
         written = dict(zip(names["dates"], _texts(about, "written"), strict=True))
         if not set(written.values()) <= set(READERS):
             raise WireError("Expected ways to write dates that are known, got others.")
-        return self.table.count(Agreed(columns, written, []), arrays["numbers"], float(arrays["cut"]))
+        agreed = Agreed(columns, written, [])
+        return self.job.table.count(agreed, arrays["numbers"], float(arrays["cut"]), arrays["tested"])
 
     def _scale(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         count = len(arrays["centre"])
         encoder = _encoder(about, np.zeros(count), np.ones(count))
-        return self.table.scale(encoder, _target(about), arrays["centre"], float(arrays["target_centre"]))
+        return self.job.table.scale(encoder, _target(about), arrays["centre"], float(arrays["target_centre"]))
 
     def _encode(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         encoder = _encoder(about, arrays["centre"], arrays["scale"])
@@ -355,44 +359,60 @@ class TableService(SiteService):
         folds = about.get("folds")
         if not isinstance(folds, int) or not 0 < folds < 1_000:
             raise WireError("Expected a number of folds, got something else.")
-        text, out = self.table.encode(encoder, target, folds, arrays["starts"], arrays["node_folds"])
-        width, count = len(encoder.get_feature_names_out()) + 1, len(self.table.folds)
+        text, out = self.job.table.encode(encoder, target, folds, arrays["starts"], arrays["node_folds"])
+        width, count = len(encoder.get_feature_names_out()) + 1, len(self.job.table.folds)
         self._sizes |= {"width": width, "folds": count, "parts": count + 1, "two": 2}
-        self._sizes |= {"kinds": max(len(target.classes), 1)}
-        self.rows = self.part(count)
+        self._sizes |= {"kinds": max(len(target.classes), 1), "scores": target.outputs}
+        self.rows = self.part(count * target.outputs)
         return text, out
 
     def _pooled(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
-        return self.table.pooled(_text(about, "name"), arrays["w"])
+        return self.job.unseen.pooled(_text(about, "name"), arrays["w"])
 
     def _alone(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
-        return self.table.alone(_text(about, "pooled"), int(arrays["best"]), arrays["without"], arrays["ridges"])
+        return self.job.unseen.alone(_text(about, "pooled"), int(arrays["best"]), arrays["without"], arrays["ridges"])
 
     def _score(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         models = [self._lane_models(lane) for lane in arrays["lane"].tolist()]
-        return self.table.score(_text(about, "name"), arrays["value"], arrays["part"], models)
+        value, part, score = (arrays[each] for each in ("value", "part", "score"))
+        return self.job.unseen.score(_text(about, "name"), value, part, score, models)
 
     def _products(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
-        return self.table.products(_texts(about, "names"), arrays["best"], arrays["factors"])
+        return self.job.unseen.products(_texts(about, "names"), arrays["best"], arrays["factors"])
+
+    def _costs(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        best, factors, weights = (arrays[each] for each in ("best", "factors", "weights"))
+        return self.job.unseen.costs(_texts(about, "names"), best, factors, weights)
+
+    def _residuals(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        return self.job.unseen.residuals(_texts(about, "names"), arrays["best"], arrays["weights"])
 
     def _finish(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
-        models: dict[str, Floats] = {"pooled": arrays["pooled"][None]}
-        if int(arrays["slopes"]) >= 0:
-            models["slopes"] = self.table.slopes_models(int(arrays["slopes"]))
-        for name, lane in zip(_texts(about, "graphs"), arrays["lanes"].tolist(), strict=True):
-            models[name] = self._lane_models(lane)
+        scores, lanes, named = self.job.table.target.outputs, arrays["lanes"].tolist(), _texts(about, "graphs")
+        if len(lanes) != scores * len(named):
+            raise WireError(f"Expected {scores} lanes for every graph, got {len(lanes)} for {len(named)}.")
+        models = [self._lane_models(lane) for lane in lanes]
+        graphs = {name: models[k * scores : (k + 1) * scores] for k, name in enumerate(named)}
         weights, control = (
             dict(zip(_texts(about, each), arrays[each].tolist(), strict=True)) for each in ("weights", "control")
         )
-        if len(arrays["shrinkage"]):
-            self.table.keep_intervals(arrays["shrinkage"], arrays["inside"], arrays["outside"])
-        return self.table.finish(models, float(arrays["alone"]), weights, control, arrays["moments"])
-
-    def _residuals(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
-        return self.table.residuals(_texts(about, "names"), arrays["best"], arrays["weights"])
+        found = self.job.finish(graphs, weights, control, arrays)
+        self.blend = self.job.blend
+        return found
 
     def _gains(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
-        return self.table.gains(_text(about, "method"), _text(about, "baseline"), float(arrays["level"]))
+        return self.job.tested.gains(_text(about, "method"), _text(about, "baseline"), float(arrays["level"]))
+
+    def _outcome(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        """Keep what the coordinator tells in the end, for the page of this site."""
+        self.outcome = outcome_of(about, arrays)
+        return {}, {}
+
+    def facts(self, federation: str) -> SiteFacts | None:
+        """What the page of this site shows; None before a job has finished. It has rows, and stays here."""
+        if self.outcome is None:
+            return None
+        return site_facts(self.job, self.outcome, federation, self.name, self.folder)
 
     def _lane_models(self, lane: int) -> Floats:
         if lane not in self.runs:
@@ -430,7 +450,11 @@ def _encoder(about: Mapping[str, Any], centre: Floats, scale: Floats) -> Encoder
 
 
 def _target(about: Mapping[str, Any], centre: float = 0.0, spread: float = 1.0) -> Target:
-    classes = about.get("classes")
+    classes, kind, level = (about.get(name) for name in ("classes", "kind", "level"))
     if not isinstance(classes, list) or not all(isinstance(each, str | int | float | bool) for each in classes):
         raise WireError("Expected classes of the target, got something else.")
-    return Target(tuple(classes), centre, spread)
+    if kind not in get_args(Kind) or (kind == "classes") != bool(classes):
+        raise WireError(f"Expected a kind of target among {', '.join(get_args(Kind))}, got something else.")
+    if not isinstance(level, float) or not 0 < level < 1:
+        raise WireError("Expected the level of a quantile between 0 and 1, got something else.")
+    return Target(tuple(classes), centre, spread, cast(Kind, kind), level)

@@ -21,7 +21,7 @@ from kinfolk.federation.messages import LARGEST, UNUSABLE
 SUMS = "sums over sites"
 MOST_TEXT = 2**22  # bytes of names
 MOST_FITS = 2**14  # fits, values, lanes, times: what the coordinator chooses
-MOST_TIMES = 2**20
+MOST = {"times": 2**20, "own nodes": 2**20}  # of axes that a site tells of first
 Sizes = Mapping[str, int]
 
 
@@ -36,7 +36,7 @@ class Array:
 
     def slot(self, sizes: Sizes) -> Slot:
         """What may arrive; of axes whose size is not known yet, at most so many."""
-        shape = tuple(sizes.get(axis, MOST_TIMES if axis == "times" else MOST_FITS) for axis in self.axes)
+        shape = tuple(sizes.get(axis, MOST.get(axis, MOST_FITS)) for axis in self.axes)
         exact = next((k for k, axis in enumerate(self.axes) if axis not in sizes), len(shape))
         return Slot(self.dtype, shape, exact)
 
@@ -53,9 +53,10 @@ class Work:
 
 WHOLE = "int64"
 LOSSES = Array("sums of losses over held-out rows", ("values", "folds"))
+FITS = ("parts", "values", "scores")
 REDUCED = {
-    "common": Array("matrices of a Newton step, summed over nodes", ("parts", "values", "width", "width")),
-    "pull": Array("gradients of a Newton step, summed over nodes", ("parts", "values", "width")),
+    "common": Array("matrices of a Newton step, summed over nodes", (*FITS, "width", "width")),
+    "pull": Array("gradients of a Newton step, summed over nodes", (*FITS, "width")),
 }
 
 WORKS: dict[str, Work] = {
@@ -65,11 +66,16 @@ WORKS: dict[str, Work] = {
         gives={
             "times": Array("different times", ("times",)),
             "time_rows": Array("rows at each time", ("times",), WHOLE),
+            "node_rows": Array("rows of every node", ("own nodes",), WHOLE),
         },
         text="names of nodes and columns, kinds and units of columns",
     ),
     "count": Work(
-        takes={"numbers": Array("numbers of the own nodes", ("nodes",), WHOLE), "cut": Array("time of the test")},
+        takes={
+            "numbers": Array("numbers of the own nodes", ("nodes",), WHOLE),
+            "cut": Array("time of the test"),
+            "tested": Array("own nodes that are tested as a whole", ("nodes",), "bool"),
+        },
         gives={
             "train_rows": Array("training rows of every node", ("nodes",), WHOLE),
             "test_rows": Array("test rows of every node", ("nodes",), WHOLE),
@@ -77,7 +83,8 @@ WORKS: dict[str, Work] = {
             "dates": Array("different dates of every column of dates", ("dates", "times"), gaps=True),
             "date_rows": Array("rows at each date", ("dates", "times"), WHOLE),
         },
-        text="categories that are not rare, with their numbers of rows; classes of the target",
+        text="categories that are not rare, with their numbers of rows; classes of the target; where rows are marked, "
+        "columns in which those marked come later",
     ),
     "totals": Work(
         gives={
@@ -108,10 +115,16 @@ WORKS: dict[str, Work] = {
         gives={
             "part_rows": Array("training rows of every node, by part", ("parts", "nodes"), WHOLE),
             "held": Array("rows that each part predicts", ("folds",), WHOLE),
+            "unseen": Array("test rows of classes that no training row has", (), WHOLE),
         },
     ),
     "derivatives": Work(
-        takes={"w": Array("parameters", ("fits", "width")), "part": Array("part", ("fits",), WHOLE)},
+        takes={
+            "w": Array("parameters", ("fits", "width")),
+            "part": Array("part", ("fits",), WHOLE),
+            "score": Array("score: of several classes, which one", ("fits",), WHOLE),
+            "rounding": Array("how widely kinks are rounded"),
+        },
         gives={
             "loss": Array("losses, summed over rows", ("fits",)),
             "gradient": Array("gradients, summed over rows", ("fits", "width")),
@@ -120,7 +133,9 @@ WORKS: dict[str, Work] = {
         summed=True,
     ),
     "pooled": Work(
-        takes={"w": Array("parameters", ("folds", "values", "width"))}, gives={"losses": LOSSES}, summed=True
+        takes={"w": Array("parameters", ("folds", "values", "scores", "width"))},
+        gives={"losses": LOSSES},
+        summed=True,
     ),
     "alone": Work(
         takes={
@@ -133,22 +148,22 @@ WORKS: dict[str, Work] = {
     ),
     "slopes begin": Work(
         takes={"strengths": Array("strengths", ("values", "two")), "ridge": Array("ridge term")},
-        gives={"height": Array("objective, summed over rows", ("parts", "values")), **REDUCED},
+        gives={"height": Array("objective, summed over rows", FITS), **REDUCED},
         summed=True,
     ),
     "slopes try": Work(
         takes={
-            "step": Array("steps of the common model", ("parts", "values", "width")),
+            "step": Array("steps of the common model", (*FITS, "width")),
             "sizes": Array("parts of them", ("sizes",)),
-            "left": Array("which fits go on", ("parts", "values"), "bool"),
+            "left": Array("which fits go on", FITS, "bool"),
         },
-        gives={"height": Array("objectives, summed over rows", ("sizes", "parts", "values"))},
+        gives={"height": Array("objectives, summed over rows", ("sizes", *FITS))},
         summed=True,
     ),
     "slopes move": Work(
         takes={
-            "step": Array("steps of the common model", ("parts", "values", "width")),
-            "size": Array("parts of them", ("parts", "values")),
+            "step": Array("steps of the common model", (*FITS, "width")),
+            "size": Array("parts of them", FITS),
         },
         gives=REDUCED,
         summed=True,
@@ -173,7 +188,17 @@ WORKS: dict[str, Work] = {
         takes={
             "value": Array("which value each lane has", ("lanes",), WHOLE),
             "part": Array("which part each lane learns from", ("lanes",), WHOLE),
+            "score": Array("which score each lane learns", ("lanes",), WHOLE),
             "lane": Array("lanes", ("lanes",), WHOLE),
+        },
+        gives={"losses": LOSSES},
+        summed=True,
+    ),
+    "boosted": Work(
+        takes={
+            "base": Array("one model for all", ("parts", "scores", "width")),
+            "slopes": Array("the best value of random slopes", (), WHOLE),
+            "values": Array("leaves, rounds, trend and base of trees", ("values", "four")),
         },
         gives={"losses": LOSSES},
         summed=True,
@@ -185,6 +210,20 @@ WORKS: dict[str, Work] = {
         },
         gives={
             "products": Array("products of errors, summed over rows", ("members", "members")),
+            "seen": Array("rows that were predicted", (), WHOLE),
+            "weight": Array("how much they count"),
+        },
+        summed=True,
+    ),
+    "costs": Work(
+        takes={
+            "best": Array("the best value of every member", ("members",), WHOLE),
+            "factors": Array("how much each fold counts", ("folds",)),
+            "weights": Array("their weights", ("members",)),
+        },
+        gives={
+            "cost": Array("loss of the blend, summed over rows"),
+            "slopes": Array("its derivatives in the weights, summed over rows", ("members",)),
             "seen": Array("rows that were predicted", (), WHOLE),
             "weight": Array("how much they count"),
         },
@@ -204,7 +243,7 @@ WORKS: dict[str, Work] = {
     "reach": Work(
         takes={
             "shrinkage": Array("centre, variance and noise of scales", ("three",)),
-            "spread": Array("unit of residuals at nodes never seen"),
+            "unit": Array("unit of residuals at nodes never seen"),
         },
         gives={
             "inside": Array("how many residuals are so many scales of their node, bin by bin", ("bins",), WHOLE),
@@ -214,10 +253,11 @@ WORKS: dict[str, Work] = {
     ),
     "finish": Work(
         takes={
-            "pooled": Array("one model for all", ("width",)),
+            "pooled": Array("one model for all", ("scores", "width")),
             "alone": Array("ridge term"),
             "slopes": Array("the best value of random slopes", (), WHOLE),
-            "lanes": Array("lanes of models on graphs", ("graphs",), WHOLE),
+            "boosted": Array("leaves, rounds, trend and base of trees; none without", ("trees", "four")),
+            "lanes": Array("lanes of models on graphs", ("lanes",), WHOLE),
             "weights": Array("weights", ("weighed",)),
             "control": Array("weights of the control", ("controls",)),
             "moments": Array("times of the test", ("moments",)),
@@ -239,6 +279,12 @@ WORKS: dict[str, Work] = {
         gives={
             "total": Array("sums of relative gains, by node", ("nodes",)),
             "squares": Array("sums of their squares, by node", ("nodes",)),
+        },
+    ),
+    "outcome": Work(
+        takes={
+            "errors": Array("mean errors at all nodes", ("compared",)),
+            "quantiles": Array("errors that shares of all nodes are below", ("compared", "shares")),
         },
     ),
 }

@@ -2,7 +2,7 @@
 
 Trees stand on one model for all, or on the models of nodes where these suit better: they learn little of nodes with a
 few rows themselves, since scikit-learn does not split by categories that have fewer than ten. A second member stands on
-nothing.
+nothing. A third is for sites whose rows may not be brought together: each has trees of its own.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ MOST_ROWS = 200_000  # for trees that stand on nothing
 FEW, MANY = ((4, 15), 0.05), ((31,), 0.1)  # leaves, and the rate at which they are learnt
 ROUNDS = (2, 5, 10, 20, 30, 45, 60, 80, 100, 130, 160, 200, 250, 300)  # that are tried
 NOTHING, FOR_ALL, OWN = 0.0, 1.0, 2.0  # what trees stand on: zero, one model for all, or the models of nodes
+SITE_BOOSTED = "site-boosted"
 TINY = 1e-6
 
 
@@ -51,13 +52,11 @@ class Boosted(Member):
 
     def values(self, sample: Sample) -> Sequence[Value]:
         """What trees stand on, whether they see what grows with time (they cannot go on with it), leaves and rounds."""
-        trends = (0.0, 1.0) if sample.trend else (1.0,)
-        plans = product(self.bases(sample), trends, self.leaves(sample), ROUNDS)
-        return [(float(each), float(rounds), trend, base) for base, trend, each, rounds in plans]
+        return plans(self.bases(sample), bool(sample.trend), self.leaves(sample))
 
     def leaves(self, sample: Sample) -> tuple[int, ...]:
         """How many leaves trees may have."""
-        return (MANY if len(sample.rows.y) > MANY_ROWS else FEW)[0]
+        return leaves_for(len(sample.rows.y))
 
     def bases(self, sample: Sample) -> tuple[float, ...]:
         """What trees may stand on; with many rows, only what suits better. Trees of several classes stand alone."""
@@ -97,6 +96,29 @@ class BoostedFromNothing(Boosted):
     def bases(self, sample: Sample) -> tuple[float, ...]:
         """Nothing."""
         return (NOTHING,)
+
+
+class BoostedAtSite(Boosted):
+    """Trees of a site, from its own rows alone, on linear models that all sites have learnt together."""
+
+    name = SITE_BOOSTED
+    needs: Needs = "sums"
+
+
+def plans(bases: Sequence[float], trend: bool, leaves: Sequence[int]) -> list[Value]:
+    """Leaves, rounds, whether trees see what grows with time, and what they stand on: all that is tried.
+
+    >>> len(plans([FOR_ALL], False, [4])), plans([FOR_ALL], False, [4])[0]
+    (14, (4.0, 2.0, 1.0, 1.0))
+    """
+    trends = (0.0, 1.0) if trend else (1.0,)
+    found = product(bases, trends, leaves, ROUNDS)
+    return [(float(each), float(rounds), trend, base) for base, trend, each, rounds in found]
+
+
+def leaves_for(rows: int) -> tuple[int, ...]:
+    """How many leaves trees may have that learn from so many rows."""
+    return (MANY if rows > MANY_ROWS else FEW)[0]
 
 
 def _base(sample: Sample, which: float) -> LinearScores:

@@ -55,7 +55,7 @@ class Reader:
     ) -> None:
         self.target, self.node_count, self.feature_count, self.trusted = target, node_count, feature_count, trusted
         self.inputs = feature_count + (0 if places is None else 2) + 1
-        self.outputs = len(target.classes) if len(target.classes) > 2 else 1
+        self.outputs = target.outputs
         self._readers: Mapping[str, Callable[[Path], Any]] = {
             "linear": self._linear, "runs": self._runs, "boosted": self._boosted, "own": self._own,
         }  # fmt: skip
@@ -72,7 +72,7 @@ class Reader:
 
     def _linear(self, folder: Path) -> LinearFit:
         words, arrays = read_arrays(folder / ARRAYS)
-        return LinearFit(self._scores(arrays["w"], (self.node_count,), _link(words["link"])))
+        return LinearFit(self._scores(arrays["w"], (1, self.node_count), _link(words["link"])))
 
     def _scores(self, w: Floats, counts: tuple[int, ...], link: Link = OWN) -> LinearScores:
         """Coefficients of as many nodes as ``counts`` allows."""

@@ -63,6 +63,21 @@ def derivatives(loss: Loss, z: Floats, y: Floats) -> tuple[Floats, Floats]:
     return curvature * rest + (high + low) / 2, curvature
 
 
+def rounded(loss: Loss, z: Floats, y: Floats, width: float) -> tuple[Floats, Floats, Floats]:
+    """ℓ, ℓ' and ℓ'' of every row; a kink is rounded, so that the slope is a + (b − a) / (1 + e^(−r / width)).
+
+    >>> [each.round(3).tolist() for each in rounded(Quantile(level=0.5), np.array([-8.0, 0.0]), np.zeros(2), 1.0)]
+    [[4.0, 0.693], [-0.5, 0.0], [0.0, 0.25]]
+    """
+    if not isinstance(loss, Kinked):
+        return loss.value(z, y), loss.slope(z, y), loss.curvature(z, y)
+    low, high = loss.slopes(y)
+    rest, step = z - loss.kink(y), high - low
+    share = expit(rest / width)
+    value: Floats = low * rest + step * width * np.logaddexp(0.0, rest / width)
+    return value, low + step * share, step * share * (1 - share) / width
+
+
 @dataclass(frozen=True, eq=False)
 class LinearScores:
     """Linear models of all nodes, or one for all, for every output."""

@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kinfolk.network.data import Data
 from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.objective.losses import Squared
 from kinfolk.tables.members.member import Member, Needs, Sample, Value
 from kinfolk.tables.members.scores import LinearScores, derivatives, labels, loss_of
 from kinfolk.tables.rows import Rows
+from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
 INTERCEPT_STRENGTHS = (0.1, 0.6, 4.0, 25.0, 150.0, 1e3)
@@ -74,7 +76,7 @@ class RandomSlopes(Member):
 
     def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[LinearFit]:
         """Fits for each pair, every one started from that before."""
-        problems = output_losses(sample)
+        problems = output_losses(sample.target, sample.network.data)
         kept: list[tuple[Floats, Floats] | None] = [None] * len(problems)
         first = [gathered(losses, np.zeros((losses.node_count, losses.width))) for losses in problems]
         slopes = problems[0].width - 1
@@ -86,12 +88,12 @@ class RandomSlopes(Member):
             yield LinearFit(LinearScores(w, sample.target))
 
 
-def output_losses(sample: Sample) -> list[LinearLosses]:
+def output_losses(target: Target, data: Data) -> list[LinearLosses]:
     """The local losses of every output."""
-    loss, data = loss_of(sample.target), sample.network.data
+    loss = loss_of(target)
     X = np.hstack([data.X, np.ones((len(data.y), 1))])
     ridge = np.zeros((len(data.sizes), X.shape[1]))
-    return [LinearLosses(loss, X, y, data.starts, np.ones(len(y)), ridge) for y in labels(sample.target, data.y)]
+    return [LinearLosses(loss, X, y, data.starts, np.ones(len(y)), ridge) for y in labels(target, data.y)]
 
 
 def gathered(losses: LinearLosses, w: Floats) -> Gathered:

@@ -1,0 +1,48 @@
+"""Boosting at one site: trees of its own, on what linear models of all sites leave of its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kinfolk.federation.tables.site_slopes import SiteSlopes
+from kinfolk.federation.tables.site_table import Answer, SiteTable
+from kinfolk.federation.tables.unseen import Unseen
+from kinfolk.tables.members.boosted import BoostedAtSite, BoostedFit
+from kinfolk.tables.members.member import Sample, Value
+from kinfolk.tables.members.scores import LinearScores
+from kinfolk.typing import Floats
+
+
+@dataclass
+class SiteTrees:
+    """Trees that learn from the rows of a site alone; nothing of them leaves but sums of losses.
+
+    Parameters
+    ----------
+    table : SiteTable
+        Has the rows.
+    unseen : Unseen
+        Keeps the predictions.
+    slopes : SiteSlopes
+        Models of nodes that trees may stand on.
+    """
+
+    table: SiteTable
+    unseen: Unseen
+    slopes: SiteSlopes
+
+    def validate(self, base: Floats, slopes: int, values: Floats) -> Answer:
+        """Predict what was not seen; ``base``: one model for all, by part; ``slopes``: the best of them, or −1."""
+        self.base, self.best = base, slopes
+        return self.unseen.learnt(BoostedAtSite(), [tuple(each) for each in values.tolist()], self._sample)
+
+    def fitted(self, value: Value) -> BoostedFit:
+        """Trees that have learnt from all training rows."""
+        return next(iter(BoostedAtSite().fits(self._sample(len(self.table.folds)), [value])))
+
+    def _sample(self, part: int) -> Sample:
+        """The rows of a part, with what trees may stand on."""
+        target = self.table.target
+        base = LinearScores(self.base[part][:, None, :], target)
+        own = None if self.best < 0 else LinearScores(self.slopes.models(part, self.best), target)
+        return replace(self.table.sample(part), base=base, own=own)

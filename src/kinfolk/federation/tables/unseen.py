@@ -1,0 +1,167 @@
+"""Rows that members have not learnt from: their predictions stay at the site, sums of losses leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from kinfolk.federation.tables.site_table import Answer, SiteTable
+from kinfolk.tables.blend import blend_cost, blended, error_products
+from kinfolk.tables.families import family_of
+from kinfolk.tables.intervals import Intervals, Moments, Shrinkage
+from kinfolk.tables.members.member import Member, Sample, Value
+from kinfolk.tables.members.scores import LinearScores
+from kinfolk.tables.members.together import Together
+from kinfolk.typing import Bools, Floats, Ints
+
+BIN_EDGES = np.sinh(np.linspace(-np.arcsinh(1e3), np.arcsinh(1e3), 4_001))  # of residuals; at 2 they are .009 apart
+
+
+class Unseen:
+    """What members predict of training rows that they have not learnt from, fold by fold.
+
+    Parameters
+    ----------
+    table : SiteTable
+        Has the rows and the folds.
+    """
+
+    def __init__(self, table: SiteTable) -> None:
+        self.table = table
+        self.predicted: dict[str, Floats] = {}  # by member, (values, training rows, ...)
+        self.fallback: Floats | None = None  # of one model for all, where a node has no model
+
+    # ------------------------------------------------------------------ members
+
+    def pooled(self, name: str, w: Floats) -> Answer:
+        """One model for all predicts what it has not seen; ``w``: (folds, values, scores, width)."""
+        return self.validated(name, lambda fold: list(w[fold][:, :, None, :]))
+
+    def alone(self, pooled: str, best: int, without: Ints, ridges: Floats) -> Answer:
+        """Every node alone, with each ridge term; from now on the best model for all stands in where there is none."""
+        self.predicted["pooled"] = self.predicted[pooled]
+        self.fallback = self.predicted[pooled][best]
+        self.table.leave_out(without)
+        return self.learnt(self.alone_member, [(float(ridge),) for ridge in ridges], self.table.sample)
+
+    @property
+    def alone_member(self) -> Together:
+        """Every node alone."""
+        return Together(family_of(self.table.settings.model, self.table.target).baselines()[1])
+
+    def score(self, name: str, value: Ints, part: Ints, score: Ints, models: Sequence[Floats]) -> Answer:
+        """Models on a graph predict what they have not seen; they were learnt by lanes."""
+        keys = zip(part.tolist(), value.tolist(), score.tolist(), strict=True)
+        w, scores = dict(zip(keys, models, strict=True)), range(self.table.target.outputs)
+
+        def by_value(fold: int) -> list[Floats]:
+            return [np.stack([w[fold, k, each] for each in scores]) for k in range(1 + int(value.max()))]
+
+        return self.validated(name, by_value)
+
+    def validated(self, name: str, models: Callable[[int], Sequence[Floats]]) -> Answer:
+        """Predict every fold with linear models, (scores, nodes or 1, width) for each value."""
+
+        def predictions(fold: int, held: Bools) -> list[Floats]:
+            rows = self.table.training.take(held)
+            return [LinearScores(w, self.table.target).predict(rows.X, rows.owner) for w in models(fold)]
+
+        return self._judged(name, predictions)
+
+    def learnt(self, member: Member, values: Sequence[Value], sample: Callable[[int], Sample]) -> Answer:
+        """Predict every fold with a member that learns from the rows of this site; ``sample``: from a part.
+
+        Where there are none, one model for all predicts.
+        """
+        classes = [len(self.table.target.classes)] if self.table.target.classes else []
+
+        def predictions(fold: int, held: Bools) -> Sequence[Floats]:
+            if not len(self.table.part_data[fold].y):
+                return list(np.full((len(values), int(held.sum()), *classes), np.nan))
+            return list(member.predictions(sample(fold), values, self.table.training.take(held)))
+
+        return self._judged(member.name, predictions)
+
+    def _judged(self, name: str, predictions: Callable[[int, Bools], Sequence[Floats]]) -> Answer:
+        """Keep predictions, with those of one model for all where there are none; sums of losses (values, folds)."""
+        target, y, folds = self.table.target, self.table.training.y, self.table.folds
+        found = [np.asarray(predictions(fold, held), dtype=np.float32) for fold, (_, held) in enumerate(folds)]
+        predicted = np.full((len(found[0]), len(y), *found[0].shape[2:]), np.nan, dtype=np.float32)
+        for each, (_, held) in zip(found, folds, strict=True):
+            predicted[:, held] = each
+        if self.fallback is not None:
+            predicted = np.where(np.isnan(predicted), self.fallback, predicted)
+        self.predicted[name] = predicted
+        losses = np.zeros((len(predicted), len(folds)))
+        for fold, (_, held) in enumerate(folds):
+            losses[:, fold] = [target.loss(each[held].astype(np.float64), y[held]).sum() for each in predicted]
+        return {}, {"losses": losses}
+
+    # ------------------------------------------------------------------ weights
+
+    def products(self, names: Sequence[str], best: Ints, factors: Floats) -> Answer:
+        """Products of the errors of members on rows that they had not seen."""
+        stacked, y, weight = self._stacked(names, best, factors)
+        found = error_products(stacked, y, weight, self.table.target)
+        return {}, {"products": found, "seen": np.int64(len(y)), "weight": np.float64(weight.sum())}
+
+    def costs(self, names: Sequence[str], best: Ints, factors: Floats, weights: Floats) -> Answer:
+        """The loss of a blend on rows that its members had not seen, and its derivatives in the weights."""
+        stacked, y, weight = self._stacked(names, best, factors)
+        cost, slopes = blend_cost(stacked, y, weight, self.table.target, weights)
+        told = {"cost": np.float64(cost), "slopes": slopes}
+        return {}, {**told, "seen": np.int64(len(y)), "weight": np.float64(weight.sum())}
+
+    def _stacked(self, names: Sequence[str], best: Ints, factors: Floats) -> tuple[Floats, Floats, Floats]:
+        """Predictions of members (members, rows, ...), targets and weights, of rows that all have predicted."""
+        y = self.table.training.y
+        stacked = np.stack([self._best(name, value) for name, value in zip(names, best.tolist(), strict=True)])
+        seen = np.isfinite(stacked.reshape(len(stacked), len(y), -1)).all(axis=(0, 2))
+        weight = np.zeros(len(y))
+        for factor, (_, held) in zip(factors, self.table.folds, strict=True):
+            weight[held] = factor
+        return stacked[:, seen], y[seen], weight[seen]
+
+    def _best(self, name: str, value: int) -> Floats:
+        return np.asarray(self.predicted[name][value], dtype=np.float64)
+
+    # ------------------------------------------------------------------ intervals
+
+    def residuals(self, names: Sequence[str], best: Ints, weights: Floats) -> Answer:
+        """Residuals of the blend on rows that it had not seen, as moments by node."""
+        table, target = self.table, self.table.target
+        found = [self._best(name, value) for name, value in zip(names, best.tolist(), strict=True)]
+        unseen = blended(found, weights.tolist())
+        truth = target.decode(table.training.y)
+        assert self.fallback is not None
+        new = unseen if table.whole_nodes else self.fallback  # what nodes never seen would get
+        self._residuals = truth - target.decode(unseen), truth - target.decode(new)
+        values, known = self._residuals[0], ~np.isnan(self._residuals[0])
+        self._moments = Moments.of(values[known], table.training.owner[known], len(table.nodes))
+        return {}, self._moments._asdict()
+
+    def reach(self, shrinkage: Floats, unit: float) -> Answer:
+        """How far residuals reach, in units of the scale of their node, and those of one model for all; in bins."""
+        values, new = self._residuals
+        known, shrink = ~np.isnan(values), Shrinkage(*shrinkage.tolist())
+        ratio = shrink.ratios(values[known], self.table.training.owner[known], self._moments)
+        return {}, {"inside": _binned(ratio), "outside": _binned(new[~np.isnan(new)] / unit)}
+
+    def intervals(self, shrinkage: Floats, inside: Floats, outside: Floats) -> Intervals | None:
+        """The widths of prediction intervals of the own nodes; None where there are no quantiles of residuals."""
+        if not len(shrinkage):
+            return None
+        sizes, squares, _ = self._moments
+        scale = Shrinkage(*shrinkage.tolist()).scale(squares, sizes)
+        return Intervals(scale, sizes > 0, inside, outside)
+
+
+def _binned(values: Floats) -> Ints:
+    return np.bincount(np.searchsorted(BIN_EDGES, values), minlength=len(BIN_EDGES) + 1)
+
+
+def bin_middles() -> Floats:
+    """A value for every bin of residuals."""
+    inner = (BIN_EDGES[1:] + BIN_EDGES[:-1]) / 2
+    return np.concatenate([BIN_EDGES[:1], inner, BIN_EDGES[-1:]])
