@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from kinfolk import InputError
+from kinfolk.engine.wire import WireError
 from kinfolk.federation.files import Journal
 from kinfolk.federation.ledger import sent_in_all
 from kinfolk.federation.recalling import ANSWERS, RecallingPost
@@ -138,8 +139,8 @@ def test_a_killed_coordinator_goes_on_and_asks_nothing_twice(whole, tmp_path):
         assert codes == 2 * [-signal.SIGKILL] + [0]
         found = json.loads((tmp_path / "job" / "result.json").read_text())
         assert found == json.loads(json.dumps([*numbers[:3], numbers[3].hex()]))
-        counted = [sum(each.work == "count" for each in site.left) for site in sites.values()]
-        assert counted == [6, 6]  # five arrays and a text, once
+        sent = [sent_in_all(site.folder).set_index("what")["messages"] for site in sites.values()]
+        assert [each["training rows of every node"] for each in sent] == [1, 1]
         for name, each in sites.items():
             np.testing.assert_array_equal(each.predict(TABLES[name]), predicted[name])
 
@@ -210,7 +211,8 @@ def test_another_table_is_refused_at_a_site_until_the_job_has_ended(tmp_path):
     with contextlib.closing(TableService("site 0", TABLES["site 0"], tmp_path / "site 0")) as site:
         site.end()
     with contextlib.closing(TableService("site 0", other, tmp_path / "site 0")) as site:
-        assert site.left == []
+        with pytest.raises(WireError, match="Expected a table that was described first"):
+            _ = site.job
 
 
 @pytest.mark.parametrize(("who", "name"), [("site 0", QUESTIONS), ("job", ANSWERS)])

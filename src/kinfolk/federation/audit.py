@@ -108,7 +108,7 @@ class RecordedRun:
         """All that the site would have sent with other rows, open and sealed."""
         with tempfile.TemporaryDirectory() as place:
             run = SiteRun(
-                self._join(), self.algorithm, rows, self.key, self.name, None, Ledger(Path(place)), Care(noise)
+                self._join(), self.algorithm, rows, self.key, self.name, None, Ledger(Path(place)), care=Care(noise)
             )  # fmt: skip
             for content in self.requests:
                 yield run.replay(content)
