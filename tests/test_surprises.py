@@ -188,9 +188,13 @@ def test_conjugate_gradients_solve_the_system():
     rng = np.random.default_rng(0)
     root = rng.normal(size=(24, 24))
     matrix, rhs = root @ root.T + np.eye(24), rng.normal(size=(8, 3))
-    diagonal = matrix.diagonal().reshape(8, 3)
-    found = conjugate_gradients(lambda x: (matrix @ x.ravel()).reshape(8, 3), rhs, diagonal, 1e-12)
-    np.testing.assert_allclose(found.ravel(), np.linalg.solve(matrix, rhs.ravel()), rtol=1e-8)
+    diagonal = matrix.diagonal().reshape(8, 3).copy()
+    expected = np.linalg.solve(matrix, rhs.ravel())
+
+    def apply(x, out):
+        out[:] = (matrix @ x.ravel()).reshape(8, 3)
+
+    np.testing.assert_allclose(conjugate_gradients(apply, rhs, diagonal, 1e-12).ravel(), expected, rtol=1e-8)
 
 
 def test_a_run_certifies_in_the_order_of_its_rounds_what_holds_in_any_order():

@@ -66,7 +66,7 @@ class Descent(ParametricAlgorithm[S]):
         return {
             "objective": losses.value(state.w) + site.at_smaller_end(variation),
             "slope": squares(self.slope(site, state.w, inbox)),
-            "resting": squares(losses.gradient_at_start),
+            "resting": losses.resting,
         }
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:

@@ -165,7 +165,7 @@ class DFL(LocalWork[State]):
             "size": squares(state.w),
             "moved": state.moved,
             "tracker": squares(state.tracker),
-            "resting": squares(losses.gradient_at_start),
+            "resting": losses.resting,
         }
 
     def summary(self, totals: Mapping[str, float]) -> Mapping[str, float]:

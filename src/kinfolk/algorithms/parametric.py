@@ -81,7 +81,7 @@ def gradient_measure(site: Site, loss: NodeLoss, w: Floats) -> Arrays:
     losses = site.local_losses(loss)
     return {
         "loss": losses.value(w),
-        "start": squares(losses.gradient_at_start),
+        "start": losses.resting,
         "size": squares(losses.descent(w)),
     }
 

@@ -420,6 +420,9 @@ class Session:
             return self._by_node(parts)
         graph = self.problem.graph
         whole = np.empty((graph.edge_count, *parts[0].shape[1:]), dtype=parts[0].dtype)
+        if len(parts) == 1:
+            whole[self.carrier.sites[0].edges] = parts[0]
+            return whole
         for site, (scope, part) in enumerate(zip(self.carrier.sites, parts, strict=True)):
             smaller = self.home[graph.head[scope.edges]] == site
             whole[scope.edges[smaller]] = part[smaller]
@@ -428,6 +431,8 @@ class Session:
 
 def _senders(head: Ints, tail: Ints, home: Ints, count: int) -> list[list[SiteId]]:
     """For every site, the others that an edge joins it with."""
+    if count == 1:
+        return [[]]
     ends = np.concatenate([np.stack([home[head], home[tail]]), np.stack([home[tail], home[head]])], axis=1)
     pairs = np.unique(ends[:, ends[0] != ends[1]], axis=1)
     return [pairs[1, pairs[0] == site].tolist() for site in range(count)]

@@ -22,6 +22,7 @@ from kinfolk.kernels.kinked import prox_kinked
 from kinfolk.kernels.rows import (
     add_curved_rows,
     combine_rows,
+    combine_squared_rows,
     conjugate_direction,
     conjugate_step,
     gram,
@@ -50,6 +51,7 @@ __all__ = [
     "ball_wanted",
     "clip_rows",
     "combine_rows",
+    "combine_squared_rows",
     "conjugate_direction",
     "conjugate_step",
     "difference",

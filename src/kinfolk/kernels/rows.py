@@ -50,6 +50,17 @@ def combine_rows(X: Floats, starts: Ints, factor: Floats) -> Floats:
     return out
 
 
+@njit(cache=True)
+def combine_squared_rows(X: Floats, starts: Ints, factor: Floats) -> Floats:
+    """Σ_r factor_r x_r² over the rows of every node, entry by entry."""
+    out = np.zeros((len(starts) - 1, X.shape[1]))
+    for i in range(len(starts) - 1):
+        for r in range(starts[i], starts[i + 1]):
+            for k in range(X.shape[1]):
+                out[i, k] += factor[r] * (X[r, k] * X[r, k])
+    return out
+
+
 @njit(cache=True, fastmath=REORDERED)
 def add_curved_rows(out: Floats, X: Floats, starts: Ints, factor: Floats, w: Floats) -> None:
     """Add Σ_r factor_r (x_r'w_i) x_r over the rows of every node to ``out``."""

@@ -13,7 +13,7 @@ import scipy.sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from kinfolk import kernels
-from kinfolk.network.data import Data
+from kinfolk.network.data import Data, in_order
 from kinfolk.network.graph import Extremes
 from kinfolk.network.network import Network
 from kinfolk.network.problem import Problem
@@ -147,6 +147,10 @@ class Site:
         out = np.zeros((len(self.degrees), math.prod(flow.shape[1:])))
         kernels.add_flows(out, flow.reshape(len(flow), out.shape[1]), self.head, self.tail)
         return out[: self.node_count].reshape(self.node_count, *flow.shape[1:])
+
+    def add_divergence(self, out: Floats, flow: Floats) -> None:
+        """Add Dᵀu to ``out`` (own, ...), where no neighbour lives elsewhere."""
+        kernels.add_flows(out, flow, self.head, self.tail)
 
     def neighbour_sum(self, own: Floats, received: Floats, weights: Floats | None = None) -> Floats:
         """Σ_j A_ij w_j over the neighbours with values, per own node; ``weights`` (edges,) replace the A_ij."""
@@ -366,22 +370,27 @@ def scene_of(problem: Problem, nodes: Ints, edges: Ints) -> Site:
     array([2])
     """
     graph = problem.graph
-    numbered = _LocalNumbers(nodes, graph.head[edges], graph.tail[edges])
+    if in_order(nodes, graph.node_count):  # the whole network as it is, of which nothing is copied
+        head, tail, weights, everyone, outside = graph.head, graph.tail, graph.weights, nodes, nodes[:0]
+    else:
+        numbered = _LocalNumbers(nodes, graph.head[edges], graph.tail[edges])
+        head, tail, weights = numbered.head, numbered.tail, graph.weights[edges]
+        everyone, outside = numbered.everyone, numbered.outside
     return Site(
         nodes=nodes,
-        outside=numbered.outside,
+        outside=outside,
         edges=edges,
-        head=numbered.head,
-        tail=numbered.tail,
-        weights=graph.weights[edges],
+        head=head,
+        tail=tail,
+        weights=weights,
         live=None,
-        degrees=graph.degrees[numbered.everyone],
+        degrees=graph.degrees[everyone],
         colours=graph.colours[nodes],
         colour_count=int(graph.colours.max()) + 1,
         extremes=graph.extremes,
         data=Data.none(len(nodes), problem.feature_count),
         informed=problem.informed[nodes],
-        public=_public(problem, numbered.everyone),
+        public=_public(problem, everyone),
         names=problem.name_array[nodes],
         classes=problem.classes,
     )

@@ -61,7 +61,10 @@ class LinearLosses(LocalLosses):
         scale = np.ones(len(data.y)) if loss.reduction == "sum" else 1.0 / data.sizes[data.owner]
         target = loss.target(data.X, data.y)
         penalised = np.r_[np.ones(data.feature_count), np.zeros(int(loss.intercept))]
-        ridge = loss.ridge * np.outer(data.sizes > 0, penalised)
+        if loss.ridge > 0:
+            ridge = loss.ridge * np.outer(data.sizes > 0, penalised)
+        else:  # a row that stands for all of them
+            ridge = np.broadcast_to(np.zeros(len(penalised)), (data.node_count, len(penalised)))
         X = np.hstack([data.X, np.ones((len(data.X), 1))]) if loss.intercept else np.ascontiguousarray(data.X)
         return cls(loss, X, target, data.starts, scale.reshape(-1, *[1] * (target.ndim - 1)), ridge)
 
@@ -90,6 +93,11 @@ class LinearLosses(LocalLosses):
     def owner(self) -> Ints:
         """The node of every row."""
         return np.repeat(np.arange(self.node_count), np.diff(self.starts))
+
+    @property
+    def penalised(self) -> bool:
+        """Whether there is a ridge term."""
+        return self.loss.ridge > 0
 
     @property
     def with_duals(self) -> LinearLosses:
@@ -130,7 +138,7 @@ class LinearLosses(LocalLosses):
 
     def gram_diagonal(self, factor: Floats) -> Floats:
         """The diagonal of ``gram``, without the rest."""
-        return kernels.combine_rows(self.X**2, self.starts, factor)
+        return kernels.combine_squared_rows(self.X, self.starts, factor)
 
     def sum_rows(self, values: Floats) -> Floats:
         """The sum over the rows of every node."""
@@ -144,8 +152,10 @@ class LinearLosses(LocalLosses):
 
     def value(self, w: Floats) -> Floats:
         """L_i(w_i) of every node."""
-        rows = self.scale * self.loss.value(self.predict(w), self.y)
-        return np.asarray(self.sum_rows(rows) + 0.5 * (self.ridge * w**2).sum(axis=1))
+        out = self.sum_rows(self.scale * self.loss.value(self.predict(w), self.y))
+        if self.penalised:
+            out += 0.5 * (self.ridge * w**2).sum(axis=1)
+        return out
 
     def dual(self, w: Floats) -> Floats:
         """c_i ℓ'(x_r'w_i, y_r) of every row: the dual variables that belong to w."""
@@ -153,7 +163,18 @@ class LinearLosses(LocalLosses):
 
     def gradient(self, w: Floats) -> Floats:
         """∇L_i(w_i)."""
-        return self.combine(self.dual(w)) + self.ridge * w
+        return self.subgradient(w, self.dual(w))
+
+    def subgradient(self, w: Floats, dual: Floats) -> Floats:
+        """That of L_i at w_i which belongs to dual variables."""
+        out = self.combine(dual)
+        if self.penalised:
+            out += self.pull(w)
+        return out
+
+    def pull(self, w: Floats) -> Floats:
+        """The gradient of the ridge term, not to be written to."""
+        return self.ridge * w if self.penalised else self.ridge
 
     def descent(self, w: Floats) -> Floats:
         """A vector for every node that vanishes only where w_i minimises L_i: the gradient."""
@@ -200,7 +221,7 @@ class LinearLosses(LocalLosses):
     @cached_property
     def trace(self) -> Floats:
         """About tr ∇²L_i where the solution is expected; exact for the squared loss."""
-        return np.asarray((self.gram_diagonal(self.typical_curvature) + self.ridge).sum(axis=1))
+        return np.asarray(self.gram_diagonal(self.typical_curvature).sum(axis=1) + self.ridge.sum(axis=1))
 
     @cached_property
     def least_curvature(self) -> Floats:
@@ -389,7 +410,8 @@ class LinearLosses(LocalLosses):
         order = np.argsort(owner, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=group_count))]).astype(np.int64)
         ridge = np.zeros((group_count, self.width))
-        np.add.at(ridge, group, self.ridge)
+        if self.penalised:
+            np.add.at(ridge, group, self.ridge)
         return type(self)(self.loss, self.X[order], self.y[order], starts, self.scale[order], ridge)
 
 
@@ -443,10 +465,15 @@ class QuadraticLosses(LinearLosses):
         """They are."""
         return True
 
+    @property
+    def gradient_at_zero(self) -> Floats:  # type: ignore[override]
+        """∇L_i(0); asked for so seldom that it is not kept."""
+        return self.gradient(np.zeros((self.node_count, self.width)))
+
     @cached_property
     def _spectrum(self) -> Spectrum:
         linear = -self.combine(self.scale * self.loss.slope(np.zeros(len(self.y)), self.y))
-        if self.ridge.any():
+        if self.penalised:
             return Spectrum.of_matrices(self.hessian(np.zeros((self.node_count, self.width))), linear, self.has_data)
         return Spectrum.of_rows(np.sqrt(self.scale * self.loss.most_curvature)[:, None] * self.X, self.starts, linear)
 

@@ -221,6 +221,11 @@ class LocalLosses(ABC):
         """∇L_i where every node begins: the scale against which gradients are judged."""
         return self.gradient(self.start)
 
+    @cached_property
+    def resting(self) -> Floats:
+        """(nodes,) ‖∇L_i‖² where every node begins."""
+        return np.asarray(np.einsum("ij,ij->i", self.gradient_at_start, self.gradient_at_start))
+
     @property
     @abstractmethod
     def trace(self) -> Floats:

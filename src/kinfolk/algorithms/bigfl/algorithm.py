@@ -470,7 +470,7 @@ class BiGFL(LocalWork[State], Coordinated[State, Memory]):
         out = {
             "objective": loss + self.lam * self.lower.value(layout, phi, w, received) + 0.5 * self.kappa * squares(w),
             "size": squares(losses.gradient(w) + self.lam * pull + self.kappa * w),
-            "start": squares(losses.gradient_at_start),
+            "start": losses.resting,
             "training": loss,
             "known": losses.has_data.astype(np.float64),
             "nodes": one,

@@ -138,7 +138,7 @@ def report(updates: Updates, state: State, values: Floats, due: bool) -> tuple[F
     flows = updates.flows(state.u, values)
     return np.zeros_like(missed), {
         **conditions(updates, state, flows),
-        "moved_w": squares(state.w_new - state.w) / updates.tau,
+        "moved_w": 0.25 * squares(state.w_bar - state.w) / updates.tau,  # of half the way from w to 2 w_new − w
         "moved_u": updates.site.at_smaller_end(flows.moved / updates.sigma),
         "mismatch": updates.site.at_smaller_end(flows.mismatch),
         "missed": missed,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 REFINEMENTS = 8
 LARGE = 10_000  # nodes, above which a precise solve costs as much as hundreds of rounds
 ROUGH_MOVES, ROUGH_PRECISION = 12, 0.1  # instead of precise ones
+ROUGH_LENGTH = 0.05  # of differences, at least: softer edges make systems that need a third of the iterations or less
 CLOSE, LOOSE = 1.2, 3.0  # times the residual: a bound that repairs cannot lower much, and one that they may
 NEAR = 1e-3  # of the scale: a gap from which distances follow that are worth looking at
 NEGLIGIBLE, SMALL_PART = 1e-8, 0.05  # of the scale, and of the bound: what is left of r needs no sharper distance
@@ -93,8 +94,8 @@ def certificate_at(updates: Updates, state: State, enough: float = 0.0) -> Certi
         return None
     _, beta = local_duals(updates, losses, state)
     problem = Instance(updates.site, losses, updates.coupling, updates.weights)
-    flows = updates.ahead(state.u, state.w_bar), state.u
-    return certify(problem, state.w_bar, beta, flows, residual_at(updates, state), enough)
+    judge = _Judge.of(problem, state.w_bar, residual_at(updates, state))  # before there are flows: it needs memory, too
+    return certify(judge, beta, (updates.ahead(state.u, state.w_bar), state.u), enough)
 
 
 def parameters_and_flows(network: Network, w: Any, u: Any) -> tuple[Floats, Floats]:
@@ -114,22 +115,21 @@ def parameters_and_flows(network: Network, w: Any, u: Any) -> tuple[Floats, Floa
     return w, u
 
 
-def certify(
-    problem: Instance, w: Floats, beta: Floats, flows: Sequence[Floats], residual: float, enough: float
-) -> Certificate:
-    """Bound the sub-optimality of ``w`` with the help of ``beta`` and flows that nearly belong to it; the best ones.
+def certify(judge: _Judge, beta: Floats, flows: Sequence[Floats], enough: float) -> Certificate:
+    """Bound the sub-optimality of w with the help of ``beta`` and flows that nearly belong to it; the best ones.
 
     The dual variables are moved to r ≈ 0, and scaled into their domain for a bound; if that is not as sharp as the
     residual, they are clipped into it instead, and moved again. Where that does not prove as much as it could, or would
     cost too much, what is left of r is repaired exactly.
     """
-    judge, sharp = _Judge.of(problem, w, residual), max(SHARP_ENOUGH, residual)
-    starts = [Duals(beta, problem.losses.ridge * w, problem.coupling.into_span(u), w) for u in flows]
+    problem, w, sharp = judge.problem, judge.w, max(SHARP_ENOUGH, judge.residual)
+    starts = [Duals(beta, problem.losses.pull(w), problem.coupling.into_span(u), w) for u in flows]
     repairable = problem.coupling.is_norm and len(problem.weights) > 0  # flows may be changed in any direction
     if len(w) > LARGE and repairable:
         return _repaired(judge, starts[0], max(CLOSE * sharp, enough))
-    clipped = [duals.clipped(problem) for duals in starts]
-    best, duals = min(((judge.certificate(duals), duals) for duals in clipped), key=lambda each: each[0].bound)
+    best, duals = _judged(judge, starts[0])
+    if best.relative > sharp:
+        best, duals = min((best, duals), *(_judged(judge, each) for each in starts[1:]), key=lambda each: each[0].bound)
     waited, stiffness = 0, stiffness_at(problem, w)
     for _ in range(REFINEMENTS):
         if best.relative <= sharp or waited > 1:
@@ -144,10 +144,16 @@ def certify(
     return best
 
 
+def _judged(judge: _Judge, duals: Duals) -> tuple[Certificate, Duals]:
+    """What dual variables prove after they are clipped into their domain, and these."""
+    clipped = duals.clipped(judge.problem)
+    return judge.certificate(clipped), clipped
+
+
 def _repaired(judge: _Judge, duals: Duals, enough: float) -> Certificate:
     """The same with rough solves, after each of which what is left of r is repaired; flows are overwritten."""
     problem, found = judge.problem, []
-    trees, stiffness = Trees.of(problem, duals.u), stiffness_at(problem, judge.w)
+    trees, stiffness = Trees.of(problem, duals.u), stiffness_at(problem, judge.w, ROUGH_LENGTH)
     for _ in range(ROUGH_MOVES):
         duals = trees.repaired(duals.clip(problem).balance(problem, stiffness, ROUGH_PRECISION))
         found.append(judge.certificate(duals))
@@ -185,8 +191,9 @@ class _Judge:
         """(*) with these dual variables, scaled into their domain."""
         problem = self.problem
         share = duals.shares(problem, *self.components)
-        leftover = share[:, None] * duals.violation(problem)
-        centred = max(self.objective - duals.value(problem, share) - float((leftover * self.w).sum()), 0.0)
+        leftover = duals.violation(problem)
+        leftover *= share[:, None]
+        centred = max(self.objective - duals.value(problem, share) - float(np.vdot(leftover, self.w)), 0.0)
         lengths = np.linalg.norm(leftover, axis=1)
         bound, apart, assumed = centred + float(lengths @ self.apart), self.apart, self.assumed
         if bound - centred > max(NEGLIGIBLE * self.scale, SMALL_PART * bound) and centred <= NEAR * self.scale:

@@ -30,6 +30,7 @@ SHIFT = 1e-13
 LARGEST_BLOCK = 16  # parameters of a node up to which systems are factorised
 DIRECT_COST = 400.0  # rounds
 BISECTIONS = 60
+LEAST_LENGTH = 1e-3  # of a difference, in lengths of a node's parameters
 ACROSS = 1e-3  # how much less a flow moves across the border of its domain than along it
 
 
@@ -44,14 +45,19 @@ class Duals:
 
     def violation(self, problem: Instance) -> Floats:
         """r = Xᵀβ + γ + Dᵀu."""
-        return problem.losses.combine(self.beta) + self.gamma + problem.site.divergence(self.u)
+        out = problem.losses.combine(self.beta)
+        if problem.losses.penalised:
+            out += self.gamma
+        problem.site.add_divergence(out, self.u)
+        return out
 
     def value(self, problem: Instance, share: Floats) -> float:
         """The dual objective at ``share`` (nodes,) times these variables."""
         losses, site = problem.losses, problem.site
-        penalised = losses.ridge > 0
-        ridge = ((share[:, None] * self.gamma)[penalised] ** 2 / (2 * losses.ridge[penalised])).sum()
-        flows = 0.0
+        ridge, flows = 0.0, 0.0
+        if losses.penalised:
+            charged = losses.ridge > 0
+            ridge = float(((share[:, None] * self.gamma)[charged] ** 2 / (2 * losses.ridge[charged])).sum())
         for block in site.edge_blocks:
             scaled = share[site.head[block], None] * self.u[block]
             flows += float(problem.coupling.weighted_conjugate(scaled, problem.weights[block]).sum())
@@ -94,9 +100,16 @@ class Duals:
         elasticity = _Elasticity(problem, stiffness, self.u)
         direct = _direct_solver(problem, curvature, elasticity)
         solve = _iterative_solver(problem, curvature, elasticity, precision) if direct is None else direct
-        x = solve(-self.violation(problem))
+        rest = self.violation(problem)
+        x = solve(np.negative(rest, out=rest))
         elasticity.follow(self.u, x)
-        return replace(self, beta=self.beta + curvature * losses.predict(x), gamma=self.gamma + losses.ridge * x)
+        return self.along(problem, curvature, x)
+
+    def along(self, problem: Instance, curvature: Floats, x: Floats) -> Duals:
+        """β + C X x and γ + ridge x, with the same flows."""
+        losses = problem.losses
+        gamma = self.gamma + losses.pull(x) if losses.penalised else self.gamma
+        return replace(self, beta=self.beta + curvature * losses.predict(x), gamma=gamma)
 
     def shares(self, problem: Instance, count: int, component: Ints) -> Floats:
         """(nodes,) by how much every component is to be scaled to be in the domain of the conjugates."""
@@ -121,7 +134,7 @@ class Duals:
         )
 
 
-Linear = Callable[[Floats], Floats]
+Linear = Callable[[Floats], Floats]  # may use up what it is given
 EdgePass = tuple[Ints, Ints, Floats, Floats, Floats]
 
 
@@ -169,17 +182,17 @@ class _Elasticity:
     def diagonal(self, width: int) -> Floats:
         """About the diagonal of DᵀΩD, (nodes, parameters)."""
         form = np.diag(self.problem.coupling.slope(np.eye(width))) if self.quadratic else np.ones(width)
-        return np.outer(self.problem.site.edge_sum(self.omega), form)
+        return self.problem.site.edge_sum(self.omega)[:, None] * form
 
 
-def stiffness_at(problem: Instance, w: Floats) -> Floats:
+def stiffness_at(problem: Instance, w: Floats, least: float = LEAST_LENGTH) -> Floats:
     """(edges,) the slope of λA φ along the differences of w, over their length, as in reweighted least squares.
 
-    λA itself where the coupling is quadratic.
+    λA itself where the coupling is quadratic. Shorter differences than ``least`` count as if they were as long.
     """
     if problem.coupling.is_quadratic:
         return problem.weights
-    floor = 1e-3 * (np.sqrt((w**2).sum() / max(len(w), 1)) or 1.0)
+    floor = least * (np.sqrt((w**2).sum() / max(len(w), 1)) or 1.0)
     unit = np.full(w.shape[1], 1.0 / np.sqrt(w.shape[1]))
     out, values = np.empty_like(problem.weights), np.ascontiguousarray(w)
     for block in problem.site.edge_blocks:
@@ -206,30 +219,38 @@ def _direct_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity
 
 def _iterative_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity, precision: float) -> Linear:
     """The same by conjugate gradients."""
-    losses, penalised = problem.losses, problem.losses.ridge.any()
+    losses = problem.losses
 
-    def apply(x: Floats) -> Floats:
-        out = losses.ridge * x if penalised else np.zeros_like(x)
+    def apply(x: Floats, out: Floats) -> None:
+        out[:] = losses.pull(x)
         losses.add_curved(out, curvature, x)
         elasticity.add_at_nodes(out, x)
-        return out
 
-    diagonal = losses.gram_diagonal(curvature) + losses.ridge + elasticity.diagonal(losses.width)
-    return lambda rhs: conjugate_gradients(apply, rhs, diagonal, precision)
+    def solve(rhs: Floats) -> Floats:
+        diagonal = losses.gram_diagonal(curvature)
+        diagonal += losses.ridge
+        diagonal += elasticity.diagonal(losses.width)
+        return conjugate_gradients(apply, rhs, diagonal, precision)
+
+    return solve
 
 
 def conjugate_gradients(
-    apply: Callable[[Floats], Floats], rhs: Floats, diagonal: Floats, precision: float = SOLVE_PRECISION
+    apply: Callable[[Floats, Floats], None], rhs: Floats, diagonal: Floats, precision: float = SOLVE_PRECISION
 ) -> Floats:
-    """Solve apply(x) = rhs for a positive semi-definite operator, with diagonal preconditioning."""
-    inverse = np.divide(1.0, diagonal, out=np.ones_like(diagonal), where=diagonal > 0)
-    x, r, p = np.zeros_like(rhs), rhs.copy(), inverse * rhs
+    """Solve A x = rhs for a positive semi-definite A, with diagonal preconditioning; ``rhs`` and it are used up.
+
+    ``apply`` writes A times its first argument into the second. All is done in five arrays of the size of x.
+    """
+    inverse = np.divide(1.0, diagonal, out=diagonal, where=diagonal > 0)
+    inverse[inverse <= 0] = 1.0
+    x, r, p, image = np.zeros_like(rhs), rhs, inverse * rhs, np.empty_like(rhs)
     rz = float(np.vdot(r, p))
     target = precision**2 * rz
     for _ in range(SOLVE_ITERATIONS):
         if rz <= target or rz == 0.0:
             break
-        image = apply(p)
+        apply(p, image)
         bend = float(np.vdot(p, image))
         if bend <= 0.0:
             break

@@ -29,7 +29,10 @@ class Instance:
 
     def variation(self, w: Floats) -> Floats:
         """λA_e φ((Dw)_e) of every edge."""
-        return self.weights * self.coupling.value(self.difference(w))
+        out, values = np.empty_like(self.weights), np.ascontiguousarray(w)
+        for block in self.site.edge_blocks:
+            out[block] = self.weights[block] * self.coupling.value(self.site.difference_on(block, values))
+        return out
 
     def difference(self, w: Floats) -> Floats:
         """D w."""

@@ -53,12 +53,14 @@ def conditions(updates: Updates, state: State, flows: Flows) -> dict[str, Floats
     """
     site = updates.site
     w, gradient = subgradient(updates, state)
+    size = squares(gradient)
+    gradient += flows.divergence
     return {
-        "stationarity": squares(gradient + flows.divergence),
-        "gradient": squares(gradient),
-        "resting": squares(updates.losses.gradient_at_start),
+        "stationarity": squares(gradient),
+        "gradient": size,
+        "resting": updates.losses.resting,
         "complementarity": site.at_smaller_end(flows.moved / updates.sigma**2),
-        "displacement": 2 * site.own_degrees * squares(state.w_bar - w),
+        "displacement": 2 * site.own_degrees * (0.0 if w is state.w_bar else squares(state.w_bar - w)),
         "size": site.own_degrees * squares(w),
     }
 
@@ -69,7 +71,7 @@ def subgradient(updates: Updates, state: State) -> tuple[Floats, Floats]:
     if updates.loss.smooth or losses is None:
         return state.w_bar, updates.losses.gradient(state.w_bar)
     w, beta = local_duals(updates, losses, state)
-    return w, losses.combine(beta) + losses.ridge * w
+    return w, losses.subgradient(w, beta)
 
 
 def local_duals(updates: Updates, losses: LinearLosses, state: State) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ change by about as much as r was.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -54,8 +54,7 @@ class Trees:
         losses, site = self.problem.losses, self.problem.site
         curvature = losses.elasticity(duals.w, duals.beta)
         sums = kernels.group_sums(duals.violation(self.problem), self.group, self.pooled.node_count)
-        y = self._solved(curvature[self.order], sums)[self.group]
-        taken = replace(duals, beta=duals.beta - curvature * losses.predict(y), gamma=duals.gamma - losses.ridge * y)
+        taken = duals.along(self.problem, curvature, -self._solved(curvature[self.order], sums)[self.group])
         left = taken.violation(self.problem)
         kernels.drain(left, duals.u, site.head, site.tail, self.degree.copy(), self.code.copy())
         return taken
