@@ -573,12 +573,38 @@ def test_nodes_that_were_never_seen_are_predicted(kind, runs):
     assert np.isfinite(np.asarray(ask(new), dtype=float)).all()
     bare = new.drop(columns=["lat", "lon"])
     edges = pandas.DataFrame({"a": ["new"], "b": ["n3"]})
-    np.testing.assert_allclose(ask(bare, edges=edges), ask(bare.assign(node="n3")))
+    np.testing.assert_allclose(
+        ask(bare, edges=edges, role="tailored"), ask(bare.assign(node="n3"), role="tailored"), rtol=1e-12
+    )
+    alone = ask(bare, edges=edges, role="alone")  # what other nodes learn alone is not theirs
+    np.testing.assert_allclose(alone, ask(bare.assign(node="n3"), role="pooled"))
     np.testing.assert_allclose(ask(bare, unknown="pooled"), ask(new.assign(node="n0"), role="pooled"))
     if not run.target.classes:
         found = run.predict(new, interval=0.9)
         assert (found["low"] <= found["y"]).all()
         assert (found["y"] <= found["high"]).all()
+
+
+@pytest.mark.parametrize("kind", ["number", "two"])
+def test_new_nodes_are_predicted_as_nodes_that_were_held_out(kind):
+    """A node without rows to learn from, in the test or never seen: all but the models of neighbours are the same."""
+    table = world(kind, nodes=12, rows=15)
+    held = table["node"].isin(["n0", "n1", "n2", "n3"])
+    run = learn(table.assign(held=held), node="node", target="y", test="held", folds=2, progress=False)
+    ask = run.predict_proba if run.target.classes else run.predict
+    for role in ("pooled", "slopes", "trees", "boosted"):
+        new = ask(table[held].assign(node="new"), role=role)
+        np.testing.assert_allclose(new, ask(table[held], role=role), rtol=1e-9, err_msg=role)
+    far = abs(np.asarray(ask(table[held].assign(node="new"))) - np.asarray(ask(table[held]))).mean()
+    assert far < 0.2 * np.asarray(ask(table[held])).std()
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_loaded_run_predicts_new_nodes_the_same(kind, runs):
+    run, again = runs[kind]
+    new = world(kind, first=5).head(40).assign(node="new")
+    for role in ("final", *run.weights.index):
+        np.testing.assert_array_equal(run.predict(new, role=role), again.predict(new, role=role), err_msg=role)
 
 
 @pytest.mark.parametrize("kind", ["number", "count"])

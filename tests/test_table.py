@@ -503,13 +503,14 @@ def test_unknown_nodes():
     )
     found = learn(table, node="shop", target="sales", features=["price", "district"], neighbours=2, progress=False)
     new = table.head(3).assign(shop="new", lat=2.4, lon=0.1, price=rng.normal(size=3))
-    near = [found.predict(new.assign(shop=name)).to_numpy() for name in ("shop 2", "shop 3")]
-    np.testing.assert_allclose(found.predict(new), np.mean(near, axis=0))
+    near = [found.predict(new.assign(shop=name), role="tailored").to_numpy() for name in ("shop 2", "shop 3")]
+    np.testing.assert_allclose(found.predict(new, role="tailored"), np.mean(near, axis=0))
     bare = new.drop(columns=["lat", "lon"])
     with pytest.raises(InputError, match=r"got 'new'.*unknown"):
         found.predict(bare)
     edges = pandas.DataFrame({"a": ["new"], "b": ["shop 7"]})
-    np.testing.assert_allclose(found.predict(bare, edges=edges), found.predict(bare.assign(shop="shop 7")))
+    kin = found.predict(bare.assign(shop="shop 7"), role="tailored")
+    np.testing.assert_allclose(found.predict(bare, edges=edges, role="tailored"), kin)
     pooled = found.predict(bare, unknown="pooled")
     prepared = prepare(table, found.settings)
     anywhere = Rows(encode(found.encoder, bare, found.columns), np.zeros(3), np.zeros(3, int), None)

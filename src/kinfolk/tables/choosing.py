@@ -135,7 +135,7 @@ class Choice:
         member = validation.member
         if member.name == "tailored" and isinstance(member, Together):
             return self.tailored_fit
-        fitted: Fitted = next(iter(member.fits(self.study.whole, [validation.value])))
+        fitted: Fitted = member.final(self.study.whole, validation.value)
         return fitted
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -22,6 +23,7 @@ from kinfolk.tables.entry import Entry
 from kinfolk.tables.graph_source import named_ends, nearest_known
 from kinfolk.tables.intervals import Intervals
 from kinfolk.tables.journal import Journal
+from kinfolk.tables.members.member import Fitted
 from kinfolk.tables.prepared import Prepared
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.settings import Settings
@@ -92,8 +94,8 @@ class FittedBlend:
             that have none. ``"pooled"``: predict with the model of all, whatever the role. ``"neighbours"``: let known
             neighbours predict, and the model of all where there are none.
         edges : pandas.DataFrame or sequence of pairs, optional
-            Pairs of nodes. A node that was never seen gets the mean of its neighbours' predictions, if ``edges`` name
-            them or the table has its coordinates.
+            Pairs of nodes. A node that was never seen is predicted as one without rows if ``edges`` name neighbours or
+            the table has its coordinates: each member as far as it can without the node, else as its neighbours.
         interval : float, optional
             The share of rows whose target shall lie between ``low`` and ``high``, such as 0.9; for the blend.
 
@@ -132,17 +134,20 @@ class FittedBlend:
 
         Where a node has no model of this name, the model of all predicts.
         """
-        used = [each for each in self.entries.values() if each.fitted is not None and each.name in (role, Role.POOLED)]
-        if role == Role.FINAL:
-            used = [each for each in self.entries.values() if each.weight]
         pooled = self.entries[Role.POOLED].fitted
         assert pooled is not None
         fallback = pooled.predict(rows)
-        found = {each.name: each.fitted.predict(rows) for each in used if each.fitted is not None}
-        filled = {name: np.where(np.isnan(each), fallback, each) for name, each in found.items()}
-        if role == Role.FINAL:
-            return blended(list(filled.values()), [float(each.weight or 0.0) for each in used])
-        return filled[role]
+        used = list(self._predicting(role))
+        found = [fitted.predict(rows) for _, _, fitted in used]
+        filled = [np.where(np.isnan(each), fallback, each) for each in found]
+        return blended(filled, [weight for weight, _, _ in used])
+
+    def _predicting(self, role: str) -> Iterator[tuple[float, Entry, Fitted]]:
+        """What predicts, with its weight: the members of the blend, or one model by name."""
+        for each in self.entries.values():
+            weight = float(each.weight or 0.0) if role == Role.FINAL else float(each.name == role)
+            if weight and each.fitted is not None:
+                yield weight, each, each.fitted
 
     def _predicted(self, table: pandas.DataFrame, role: str, unknown: Unknown, edges: Any) -> Floats:
         known_roles = [Role.FINAL.value, *(name for name, each in self.entries.items() if each.fitted is not None)]
@@ -196,23 +201,19 @@ class FittedBlend:
         return near
 
     def _predicted_elsewhere(self, rows: Rows, near: list[list[int]], role: str) -> Floats:
-        """The mean prediction of the neighbours of unknown nodes; of the model of all where there are none."""
-        count = np.array([len(each) for each in near])
-        out = self.predict_rows(Role.POOLED, rows._replace(owner=np.zeros_like(rows.owner)))
-        if count.any():
-            which = np.repeat(np.arange(len(near)), count)
-            owner = np.fromiter(chain.from_iterable(near), dtype=np.int64)
-            found = self.predict_rows(role, self._moved(rows.take(which), owner))
-            total = np.zeros_like(out)
-            np.add.at(total, which, found)
-            out[count > 0] = (total.T / np.maximum(count, 1)).T[count > 0]
-        return out
+        """Rows of unknown nodes as if they were nodes without rows; by the model of all where nothing is near them.
 
-    def _moved(self, rows: Rows, owner: Ints) -> Rows:
-        """Rows as if they were of other nodes, and there if nothing is known of where they are."""
-        if rows.place is None or self.places is None:
-            return rows._replace(owner=owner)
-        return rows._replace(owner=owner, place=np.where(np.isnan(rows.place), self.places[owner], rows.place))
+        Each member predicts what it can without a node: what it leaves to the nodes nearby is the mean of what it
+        predicts there.
+        """
+        near_by = np.array([bool(each) for each in near])
+        out = self.predict_rows(Role.POOLED, rows._replace(owner=np.zeros_like(rows.owner)))
+        if near_by.any():
+            there, fallback = Neighbourhood(self, rows.take(near_by), [each for each in near if each]), out[near_by]
+            used = list(self._predicting(role))
+            found = [there.predict(entry, fitted, fallback) for _, entry, fitted in used]
+            out[near_by] = blended(found, [weight for weight, _, _ in used])
+        return out
 
     def _near(self, table: pandas.DataFrame, names: Any, edges: Any) -> list[list[int]]:
         """The known neighbours of the node, or of the place, of every row."""
@@ -233,6 +234,35 @@ class FittedBlend:
             for row, nearest in zip(np.flatnonzero(there), found.tolist(), strict=True):
                 out[row] = nearest
         return out
+
+
+class Neighbourhood:
+    """Rows of nodes that were never seen, and the known nodes near each of them."""
+
+    def __init__(self, blend: FittedBlend, rows: Rows, near: list[list[int]]) -> None:
+        count = np.array([len(each) for each in near])
+        self.which = np.repeat(np.arange(len(near)), count)
+        self.share = 1 / count[self.which]
+        owner = np.fromiter(chain.from_iterable(near), dtype=np.int64)
+        self.rows = rows
+        if rows.place is not None and blend.places is not None:  # where nothing is known of it, it is amid them
+            middle = self._mean(blend.places[owner])
+            self.rows = rows._replace(place=np.where(np.isnan(rows.place), middle, rows.place))
+        self.moved = self.rows.take(self.which)._replace(owner=owner)
+
+    def predict(self, entry: Entry, fitted: Fitted, fallback: Floats) -> Floats:
+        """What a member predicts; the fallback where it has no model, or learns nothing from other nodes."""
+        if entry.needs == "own rows":
+            return fallback
+        found = fitted.elsewhere(self.rows)
+        found = self._mean(fitted.predict(self.moved)) if found is None else found
+        return np.where(np.isnan(found), fallback, found)
+
+    def _mean(self, values: Floats) -> Floats:
+        """Of the nodes near every row."""
+        total = np.zeros((len(self.rows.y), *values.shape[1:]))
+        np.add.at(total, self.which, (values.T * self.share).T)
+        return total
 
 
 def check_unknown(unknown: str) -> None:

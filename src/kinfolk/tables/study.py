@@ -89,7 +89,7 @@ def _sample(prepared: Prepared, rows: Any = slice(None)) -> Sample:
 
 def _scores(validation: Validation, sample: Sample) -> LinearScores | None:
     """The linear models that a member learns from a sample with its best value; None if they are not linear."""
-    scores: LinearScores | None = next(iter(validation.member.fits(sample, [validation.value]))).scores
+    scores: LinearScores | None = validation.member.final(sample, validation.value).scores
     return scores
 
 

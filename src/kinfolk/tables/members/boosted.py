@@ -42,6 +42,14 @@ class BoostedFit:
         """Predict rows."""
         return joined(self.base.target, self.base.predict(rows.X, rows.owner), self.trees.sums(rows))
 
+    def elsewhere(self, rows: Rows) -> Floats | None:
+        """Predict rows of nodes that were never seen: trees know their features and places."""
+        base = self.base.elsewhere
+        if base is None:
+            return None
+        unknown = rows._replace(owner=np.full_like(rows.owner, -1))
+        return joined(base.target, base.predict(rows.X, rows.owner), self.trees.sums(unknown))
+
 
 class Boosted(Member):
     """Histogram boosting on the rest of linear models; these, leaves and rounds are chosen."""

@@ -72,7 +72,8 @@ class NodeIntercepts(Member):
             smooth = smoothers.setdefault(covariance, smoother(sample, covariance))
             w, shift = Common.of(sample, ridge).fitted(smooth)
             own = np.column_stack([np.tile(w[:-1], (len(shift), 1)), w[-1] + shift])
-            yield LinearFit(LinearScores(own[None], sample.target))
+            common = w[None] if sample.places is None else None  # places tell what the shift there is like
+            yield LinearFit(LinearScores(own[None], sample.target, common=common))
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,6 +46,9 @@ class Fitted(Protocol):
     def predict(self, rows: Rows) -> Floats:
         """Numbers (rows,) or probabilities (rows, classes), as the target is encoded; NaN where it has no model."""
 
+    def elsewhere(self, rows: Rows) -> Floats | None:
+        """The same for rows of nodes that were never seen; None if these are like the nodes nearby."""
+
 
 class Member(ABC):
     """A way to learn from all rows of a table.
@@ -80,6 +83,10 @@ class Member(ABC):
     @abstractmethod
     def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[Any]:
         """What is learnt from a sample, value by value."""
+
+    def final(self, sample: Sample, value: Value) -> Any:
+        """What is learnt with one value, to predict with: also rows of nodes that were never seen."""
+        return next(iter(self.fits(sample, [value])))
 
     def predictions(self, sample: Sample, values: Sequence[Value], asked: Rows) -> Iterator[Floats]:
         """Predictions of other rows, value by value."""

@@ -42,6 +42,10 @@ class OwnFit:
         out[:, self.estimator.classes_.astype(np.int64)] = self.estimator.predict_proba(Z)
         return out
 
+    def elsewhere(self, rows: Rows) -> Floats | None:
+        """Nodes that were never seen have no number: those nearby predict."""
+        return None
+
 
 class OwnEstimator(Member):
     """A model with ``fit`` and ``predict``: it sees features, places and the number of the node."""

@@ -23,6 +23,7 @@ from kinfolk.typing import Floats
 
 ARRAYS, ESTIMATOR = "arrays.safetensors", "estimator.skops"
 BASE = "base"  # the array of coefficients that trees stand on
+COMMON = "common"  # the array of coefficients for nodes that were never seen, if there is one
 MODEL_FILES = (ARRAYS, ESTIMATOR, saved_models.ARRAYS, saved_models.ESTIMATORS)
 OWN: Link = "own"
 SOFTMAX: Link = "softmax"
@@ -42,9 +43,9 @@ def fitted_files(fitted: Any, name: str) -> Iterator[tuple[str, bytes]]:
     elif isinstance(fitted, OwnFit):
         yield ESTIMATOR, dump_estimators(fitted.estimator, f"the {name} model")
     elif isinstance(fitted, LinearFit):
-        yield ARRAYS, array_bytes({"w": fitted.scores.w}, {"link": fitted.scores.link})
+        yield ARRAYS, array_bytes({"w": fitted.scores.w, **_common(fitted.scores)}, {"link": fitted.scores.link})
     else:
-        yield ARRAYS, array_bytes({**fitted.trees.to_arrays(), BASE: fitted.base.w})
+        yield ARRAYS, array_bytes({**fitted.trees.to_arrays(), BASE: fitted.base.w, **_common(fitted.base)})
 
 
 class Reader:
@@ -72,13 +73,17 @@ class Reader:
 
     def _linear(self, folder: Path) -> LinearFit:
         words, arrays = read_arrays(folder / ARRAYS)
-        return LinearFit(self._scores(arrays["w"], (1, self.node_count), _link(words["link"])))
+        counts = (1, self.node_count)
+        return LinearFit(self._scores(arrays["w"], arrays.get(COMMON), counts, _link(words["link"])))
 
-    def _scores(self, w: Floats, counts: tuple[int, ...], link: Link = OWN) -> LinearScores:
+    def _scores(self, w: Floats, common: Floats | None, counts: tuple[int, ...], link: Link = OWN) -> LinearScores:
         """Coefficients of as many nodes as ``counts`` allows."""
-        if w.dtype != np.float64 or w.shape not in [(self.outputs, nodes, self.feature_count + 1) for nodes in counts]:
+        width = self.feature_count + 1
+        if common is not None and (common.dtype != np.float64 or common.shape != (self.outputs, width)):
+            raise ValueError(f"common coefficients of shape {common.shape}")
+        if w.dtype != np.float64 or w.shape not in [(self.outputs, nodes, width) for nodes in counts]:
             raise ValueError(f"coefficients of shape {w.shape}")
-        return LinearScores(w, self.target, link)
+        return LinearScores(w, self.target, link, common)
 
     def _runs(self, folder: Path) -> RunFit:
         pooled = folder.name == "pooled"
@@ -91,7 +96,7 @@ class Reader:
 
     def _boosted(self, folder: Path) -> BoostedFit:
         arrays = dict(read_arrays(folder / ARRAYS)[1])
-        base = self._scores(arrays.pop(BASE), (1, self.node_count))
+        base = self._scores(arrays.pop(BASE), arrays.pop(COMMON, None), (1, self.node_count))
         if len(arrays["baseline"]) != self.outputs:
             raise ValueError("trees of another target")
         return BoostedFit(Trees.from_arrays(arrays, self.node_count, self.inputs), base)
@@ -102,6 +107,10 @@ class Reader:
         if width != self.inputs:
             raise ValueError(f"a model of {width} features")
         return OwnFit(found, self.target)
+
+
+def _common(scores: LinearScores) -> dict[str, Floats]:
+    return {} if scores.common is None else {COMMON: scores.common}
 
 
 def _link(name: str) -> Link:

@@ -85,11 +85,19 @@ class LinearScores:
     w: Floats  # (outputs, nodes or 1, features + 1), the intercept last
     target: Target
     link: Link = "own"  # "own": each output has its probability; "softmax": all have them together
+    common: Floats | None = None  # (outputs, features + 1) of a node that was never seen; None: it is like those nearby
 
     def linear(self, X: Floats, node: Ints) -> Floats:
         """The linear scores (outputs, rows); NaN where a node has no model."""
         own = np.zeros_like(node) if self.w.shape[1] == 1 else node
         return np.stack([np.einsum("rk,rk->r", X, w[own, :-1]) + w[own, -1] for w in self.w])
+
+    @property
+    def elsewhere(self) -> LinearScores | None:
+        """The model of nodes that were never seen; None: they are like those nearby."""
+        if self.w.shape[1] == 1:
+            return self
+        return None if self.common is None else LinearScores(self.common[:, None], self.target, self.link)
 
     def predict(self, X: Floats, node: Ints) -> Floats:
         """What is predicted for rows of nodes."""

@@ -9,12 +9,13 @@ By Newton's method: each node sends a gradient and a matrix of its own, the coor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from kinfolk.network.data import Data
+from kinfolk.network.graph import Graph
 from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.objective.losses import Squared
 from kinfolk.tables.members.member import Member, Needs, Sample, Value
@@ -55,6 +56,11 @@ class LinearFit:
         """Predict rows."""
         return self.scores.predict(rows.X, rows.owner)
 
+    def elsewhere(self, rows: Rows) -> Floats | None:
+        """Predict rows of nodes that were never seen."""
+        model = self.scores.elsewhere
+        return None if model is None else model.predict(rows.X, rows.owner)
+
 
 class RandomSlopes(Member):
     """Random intercepts and slopes, with a strength for each."""
@@ -85,7 +91,27 @@ class RandomSlopes(Member):
             for k, losses in enumerate(problems):
                 kept[k] = minimise(losses, strengths, kept[k], first[k])
             w = np.stack([start[0] + start[1] for start in kept if start is not None])
-            yield LinearFit(LinearScores(w, sample.target))
+            common = np.stack([start[0] for start in kept if start is not None])
+            yield LinearFit(LinearScores(w, sample.target, common=common))
+
+    def final(self, sample: Sample, value: Value) -> LinearFit:
+        """Nodes that were never seen get the common model, or leave it to those nearby, whichever suits known nodes."""
+        scores = super().final(sample, value).scores
+        near = nearby(sample.network.graph, scores.w)
+        common = LinearScores(scores.common[:, None], sample.target)
+        rows, target = sample.rows, sample.target
+        errors = [
+            float(target.loss(each.predict(rows.X, rows.owner), rows.y).sum())
+            for each in (common, LinearScores(near, target))
+        ]
+        return LinearFit(scores if errors[0] <= errors[1] else replace(scores, common=None))
+
+
+def nearby(graph: Graph, w: Floats) -> Floats:
+    """For every node the mean of the models of its neighbours, itself apart; its own without neighbours."""
+    adjacency = graph.to_sparse() > 0
+    count = np.asarray(adjacency.sum(axis=1)).ravel()[:, None]
+    return np.stack([np.where(count > 0, (adjacency @ each) / np.maximum(count, 1), each) for each in w])
 
 
 def output_losses(target: Target, data: Data) -> list[LinearLosses]:

@@ -48,6 +48,10 @@ class RunFit:
         node = np.zeros_like(rows.owner) if self.pooled else rows.owner
         return self.target.predicted(self.runs[0].models, rows.X, node)
 
+    def elsewhere(self, rows: Rows) -> Floats | None:
+        """Predict rows of nodes that were never seen: one model for all does, others leave it to nodes nearby."""
+        return self.predict(rows) if self.pooled else None
+
 
 class Together(Member):
     """An algorithm as a member: how its parameter becomes runs is the candidate's."""

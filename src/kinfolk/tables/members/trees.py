@@ -74,9 +74,10 @@ class Trees:
         )  # fmt: skip
 
     def columns(self, rows: Rows) -> Floats:
-        """What the trees look at: the code of the node, the features, the place."""
+        """What the trees look at: the code of the node (none for a node that was never seen), features, place."""
         place = [] if rows.place is None else [rows.place]
-        return np.column_stack([self.codes[rows.owner], rows.X, *place])
+        codes = np.where(rows.owner >= 0, self.codes[rows.owner], np.nan)
+        return np.column_stack([codes, rows.X, *place])
 
     def sums(self, rows: Rows) -> Floats:
         """The sum of all trees (rows, outputs)."""
