@@ -226,11 +226,13 @@ fit(difficult_network(), GTVMin(), rounds=3, stop=None, engine=Ray(2), callbacks
 
 
 @pytest.mark.parametrize("how", ["success", "failure", "wait"])
-def test_nothing_is_left_behind(how):
-    """After success, failure and Ctrl-C."""
+def test_nothing_is_left_behind(how, tmp_path):
+    """After success, failure and Ctrl-C; nor is a token in the user's home."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, how], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=HERE
-    )
+        [sys.executable, "-c", SCRIPT, how], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=HERE,
+        env={**environment, "HOME": str(tmp_path)},
+    )  # fmt: skip
     folder, *actors = process.stdout.readline().split()
     assert len(actors) == 2
     if how == "wait":
@@ -238,6 +240,7 @@ def test_nothing_is_left_behind(how):
     process.stdout.read()
     assert (process.wait(60) == 0) == (how == "success")
     assert not Path(folder).exists()
+    assert not (tmp_path / ".ray").exists()
     assert [command for command in commands_with(folder, actors) if still_there_after(command, 20)] == []
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import secrets
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from kinfolk.checks import InputError
@@ -94,9 +96,17 @@ def _started(address: str | None) -> tuple[Any, str | None]:
                 "asks for a token, set RAY_AUTH_MODE=token here and there), or leave address out."
             ) from error
         return ray, None
+    _set_token()
     folder = tempfile.mkdtemp(prefix="kinfolk-ray-")
     ray.init(address="local", include_dashboard=False, _temp_dir=folder, **quiet)
     return ray, folder
+
+
+def _set_token() -> None:
+    """A token for the processes of a Ray that starts here, unless there is one: Ray would leave it in the home."""
+    known = any(name in os.environ for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    if not known and not (Path.home() / ".ray" / "auth_token").exists():
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 class Surroundings(NamedTuple):

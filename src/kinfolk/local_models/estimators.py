@@ -242,16 +242,21 @@ def as_local_model(model: Any) -> LocalModel:
 
 
 def in_threads(work: Callable[[Any], Any], items: Any, rows: float) -> list[Any]:
-    """``work`` on every item, on all processors if there are many ``rows`` to an item.
+    """``work`` on every item, on all processors of this process if there are many ``rows`` to an item.
 
     Trees and many other estimators let go of the interpreter's lock; for a few rows threads would only fight for it.
     """
     items = list(items)
-    count = min(os.cpu_count() or 1, len(items))
+    count = min(_processors(), len(items))
     if count <= 1 or rows < THREADS_FROM:
         return [work(item) for item in items]
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(work, items))
+
+
+def _processors() -> int:
+    """How many this process may use, where the system tells; otherwise, how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _counts_no_rows(tree: Any) -> bool:
