@@ -51,7 +51,10 @@ NOT_YET = SiteRows(["?"], ["?"], Data(np.zeros((1, 1)), np.zeros(1), np.array([0
 
 COMPANY = "summed-with.json"
 FIRST = ("introduce", "describe")  # questions that begin a job
-IN_LANES = "parameters for neighbours, sealed, and what the coordinator measures at every node"
+IN_LANES = (
+    "parameters for neighbours, sealed; for the coordinator inner products and measures of every node and, unless sums "
+    "are masked, gradients and curvatures summed over the nodes of this site"
+)
 
 
 class TableService(SiteService):
