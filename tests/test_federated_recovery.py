@@ -210,9 +210,11 @@ def test_another_table_is_refused_at_a_site_until_the_job_has_ended(tmp_path):
         TableService("site 0", other, tmp_path / "site 0")
     with contextlib.closing(TableService("site 0", TABLES["site 0"], tmp_path / "site 0")) as site:
         site.end()
-    with contextlib.closing(TableService("site 0", other, tmp_path / "site 0")) as site:
-        with pytest.raises(WireError, match="Expected a table that was described first"):
-            _ = site.job
+    with (
+        contextlib.closing(TableService("site 0", other, tmp_path / "site 0")) as site,
+        pytest.raises(WireError, match="Expected a table that was described first"),
+    ):
+        _ = site.job
 
 
 @pytest.mark.parametrize(("who", "name"), [("site 0", QUESTIONS), ("job", ANSWERS)])

@@ -490,6 +490,7 @@ def test_sites_learn_together_from_tables_and_keep_their_blend(clinics, tmp_path
     run = learn_together(Direct(services), list(SITES), agreement.table_settings)
     assert set(results_of(run)) >= {"leaderboard", "judgement", "nodes", "notes"}
     kept = clinics["north"].keep(services["north"])
+    assert "Site north of federation clinics" in (tmp_path / "north" / "report.html").read_text()
     rows = pandas.read_csv(tmp_path / "north.csv").head(7)
     result = run_command("site", "predict", tmp_path / "north", tmp_path / "north.csv", "--out", tmp_path / "out.csv")
     assert result.exit_code == 0, result.output

@@ -536,7 +536,7 @@ def site_coefficients(facts: SiteFacts, left_out: int) -> str:
     """How to read the coefficients of a site."""
     weight = share_of_one(facts.weights.get("tailored", 0.0))
     fewer = f" The {left_out} features with the smallest ones are not shown." if left_out else ""
-    return f"Coefficients of scaled features; their weight in the blend is {weight}.{fewer} They are here alone."
+    return f"Coefficients of scaled features; their weight in the blend is {weight}.{fewer}"
 
 
 FEDERATED = {"alone": TITLES["alone"], "pooled": TITLES["pooled"], "tailored": "tailored models"}
