@@ -1,18 +1,27 @@
 """An audit finds what is known to be there: a row alone at its node, and nothing behind noise, seals and masks."""
 
 import numpy as np
+import pandas
 import pytest
+from typer.testing import CliRunner
 
 from federated import Direct, federation_of, rows_of
 from kinfolk import FedAvg, GTVMin, InputError, Network, Noise, Squared, fit, graphs
+from kinfolk.cli import app
+from kinfolk.engine.privacy import epsilon
 from kinfolk.engine.wire import Blob
+from kinfolk.federation.agreement import Agreement
 from kinfolk.federation.attacks import told_apart
 from kinfolk.federation.audit import COORDINATOR, OTHERS, POPULATION, RELAY, Audit, RecordedRun, audit
+from kinfolk.federation.coordinator import Federation
 from kinfolk.federation.keys import Peer, SiteKey
+from kinfolk.federation.operating import invitation_for, make_federation
 from kinfolk.federation.service import Agreed, SiteService
 from kinfolk.federation.site_run import Care
+from kinfolk.federation.site_table import agreed_columns
 from kinfolk.federation.spending import spent
 from kinfolk.federation.tables.masks import Masks, new_salt, summed, to_numbers
+from kinfolk.federation.taking_part import Participant
 
 ALGORITHM = GTVMin(Squared(intercept=True), lam=0.5, steps="published")
 NOTHING = Care()
@@ -159,3 +168,71 @@ def test_sums_of_one_row_are_the_row_unless_they_are_masked(tmp_path):
     masks, sent = new_masks(), {"north": row, "south": other}
     total = summed([masks[name].masked(2, {"sums": values})["sums"] for name, values in sent.items()])
     np.testing.assert_allclose(total, row + other, atol=1e-12)
+
+
+# ---------------------------------------------------------------------- the commands
+
+
+def run_command(*words):
+    return CliRunner().invoke(app, list(map(str, words)), env={"COLUMNS": "100"})
+
+
+def sentence(result):
+    assert result.exit_code == 1, result.output
+    return result.stderr.strip()
+
+
+def clinic(seed):
+    rng = np.random.default_rng(seed)
+    table = pandas.DataFrame({"dose": rng.normal(size=40), "age": rng.normal(size=40)})
+    return table.assign(effect=table["dose"] + rng.normal(size=40))
+
+
+@pytest.fixture
+def clinics(tmp_path):
+    """Two sites of a federation that have taken part with noise, with what they have recorded."""
+    pytest.importorskip("flwr", reason='Flower is not installed: pip install "kinfolk[flower]"')
+    columns = agreed_columns(clinic(0), None, "effect")
+    chosen = {"type": "GTVMin", "lam": 0.5, "steps": "published"}
+    agreement = Agreement("clinics", "127.0.0.1:9092", ("a", "b"), "effect", columns.features, algorithm=chosen)
+    make_federation(tmp_path / "coordinator", agreement)
+    services = {}
+    for seed, site in enumerate(agreement.sites):
+        invitation = invitation_for(tmp_path / "coordinator", site, tmp_path / f"{site}.invite", days=1)
+        clinic(seed).to_csv(tmp_path / f"{site}.csv", index=False)
+        care = Care(Noise(clip=1.0, scale=8.0), record=True)
+        participant = Participant.of(invitation, tmp_path / f"{site}.csv", tmp_path / site, care=care)
+        assert "get noise of deviation 8" in " ".join(participant.leaving()["joining"])
+        participant.consent()
+        services[site] = participant.service()
+    graph, schema = agreement.graph(tmp_path / "coordinator"), agreement.schema
+    federation = Federation(graph, agreement.sites, Direct(services), schema, agreement.public_points())
+    fit(federation.gather(), agreement.algorithms()["tailored"], rounds=2, engine=federation, progress=False)
+    for service in services.values():
+        service.close()
+    return tmp_path
+
+
+def test_sites_are_audited_by_command(clinics):
+    result = run_command("federation", "audit", clinics, "--trials", 4)
+    assert result.exit_code == 0, result.output
+    for site in ("a", "b"):
+        assert f"What others could tell of site '{site}', with noise (clip 1, deviation 8)" in result.output
+    assert "A better attack may exist." in result.output
+    words = ("site", "audit", clinics / "a.invite", "--data", clinics / "a.csv", "--folder", clinics / "a")
+    weaker = run_command(*words, "--trials", 4, "--clip", 1, "--noise", 0.1)
+    assert "site 'a', with noise (clip 1, deviation 0.1)" in weaker.output
+    assert "Caution" not in weaker.output  # it has enough rows
+    (clinics / "a.csv").write_text(clinic(5).to_csv(index=False))
+    assert "Expected the rows that site 'a' has taken part with" in sentence(run_command(*words))
+    assert "Expected --clip and --noise together" in sentence(run_command(*words, "--clip", 1))
+    assert "found no NAME.invite" in sentence(run_command("federation", "audit", clinics / "a"))
+
+
+def test_what_noise_promises_is_shown_with_what_was_sent(clinics):
+    shown = " ".join(run_command("site", "sent", clinics / "a").output.split())
+    assert "What noise promises for all rows of a node" in shown
+    assert f"{epsilon(4.0, 3, 1e-5):.3g}" in shown
+    assert "what was measured at a node, had none" in shown
+    (clinics / "a" / "noise.csv").write_text("nothing\n1\n")
+    assert "it is damaged: move it away" in sentence(run_command("site", "sent", clinics / "a"))

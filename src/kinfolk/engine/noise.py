@@ -67,7 +67,8 @@ class Noise:
                 f"Expected an algorithm whose neighbours can work with noise, {name} sends them {unfit[0]!r}, whose "
                 "errors would add up: choose another, such as GTVMin or FedRelax."
             )
-        if not any(sent.noisy for sent in (*sends.neighbours.values(), *sends.coordinator.values())):
+        telling = [sent for sent in (*sends.neighbours.values(), *sends.coordinator.values()) if not sent.public]
+        if telling and not any(sent.noisy for sent in telling):
             raise InputError(f"Expected an algorithm that sends what can bear noise, {name} sends nothing of the kind.")
 
     def added(self, arrays: Arrays, chosen: Bools, rngs: Callable[[int], np.random.Generator]) -> dict[str, Any]:

@@ -142,7 +142,8 @@ def _records(path: Path) -> list[bytes]:
 
 
 def _finite(values: Any) -> Floats:
-    return np.nan_to_num(np.asarray(values, dtype=np.float64))
+    """Zero in the place of what is no number, such as the way that a model has made before there was one."""
+    return np.nan_to_num(np.asarray(values, dtype=np.float64), posinf=0.0, neginf=0.0)
 
 
 # ---------------------------------------------------------------------- the games
