@@ -113,13 +113,12 @@ class _Job:
 
     def run(self) -> FederatedRun:
         """All of it."""
-        validations, models = self._pooled()
-        self.pooled_models = models[-1]
+        validations, self.pooled_models = self._pooled()
         ridge = validations["pooled"].value[0]
         alone = self.alone
         if "slopes" in self.named:
             self._slopes(validations, ridge)
-        common = models[:, validations["pooled"].best]
+        common = self.pooled_models[:, validations["pooled"].best]
         self.tailored = Tailored(self.sites, self.ready, self.federation, common, ridge, alone.value[0])
         self.graphs = {each.name: each for each in graphs_of(self.sites, self.ready) if each.name in self.named}
         wanted = [
