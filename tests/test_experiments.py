@@ -82,7 +82,7 @@ def test_bad_input_is_a_sentence():
         clustered_regression(graphs.chain(2), np.array([0, 1]), share=0.0)
     with pytest.raises(InputError, match="The 'node_count' parameter of double_star must be a whole number ≥ 2"):
         graphs.double_star(1)
-    with pytest.raises(InputError, match=r"Expected one of gtv-table1, .*, fedcg-table5, got 'fig1'"):
+    with pytest.raises(InputError, match=r"Expected one of gtv-table1, .*, fedcg-mixed, got 'fig1'"):
         find("fig1")
 
 

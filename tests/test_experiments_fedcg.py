@@ -57,6 +57,29 @@ def test_a_row_is_ahead_only_by_more_than_renaming_branches_moves():
     assert not fedcg._ahead(runs, "", "a", "b").holds
 
 
+@pytest.mark.parametrize(("behind", "holds"), [(0.9, True), (1.1, False), (-0.5, True)])
+def test_a_row_is_within_a_point_in_the_mean_of_seeds(behind, holds):
+    runs = pandas.DataFrame({
+        "row": ["a"] * 2 + ["b"] * 2, "seed": [0, 1] * 2, "accuracy": [90.0, 94.0, 90.5 + behind, 93.5 + behind],
+    })  # fmt: skip
+    claim = fedcg._within(runs, "", "a", "b", 1.0)
+    assert claim.holds == holds
+    assert claim.numbers.startswith(f"{behind:.1f} points behind")
+
+
+@on_digits
+def test_mixed_clients_run_in_a_small_setting(monkeypatch):
+    monkeypatch.setattr(fedcg, "QUICK", fedcg.Setting(rounds=2, clients=(30, 16, 8)))
+    with looking_in(HERE):
+        outcome = fedcg.mixed(quick=True)
+    assert list(outcome.runs["row"]) == [
+        fedcg.FEDAVG, fedcg.CONTROL, fedcg.GIVEN, *(f"{fedcg.FOUND}, {way}" for way in fedcg.WAYS.values()),
+    ]  # fmt: skip
+    assert outcome.runs["nmi"].iloc[2] == 1
+    assert outcome.runs["nmi"].iloc[3:].between(0, 1, inclusive="neither").all()
+    assert len(outcome.claims) == 4
+
+
 @on_digits
 def test_table_5_runs_in_a_small_setting(monkeypatch, tmp_path):
     setting = fedcg.Setting(rounds=2, clients=(10, 16, 8), attributes=1, counts=(4,))

@@ -514,12 +514,19 @@ def test_bad_input_gets_a_sentence():
     assert "layers of the module ('0', '2'), got '7'" in refused(layers=["7"])
     assert "a list of layers such as ['conv2'], or 'all', for FedCG, got '2'" in refused(layers="2")
     assert "got []" in refused(layers=[])
+    assert "a list of layers such as ['conv2'], or 'all', for FedCG, got None" in refused(layers=None)
     assert "every layer once" in refused(layers=["2", "2"])
     assert "must be a TorchLoss" in refused(loss=None)
     assert "got shape (2, 3)" in refused(adjacency=np.ones((2, 3)), domains=2)
     assert "similarities ≥ 0" in refused(adjacency=-np.ones((2, 2)), domains=2)
     assert "'learnt', 'uniform', 'identity' or an array" in refused(adjacency="near")
-    assert "1 × 2 × 2 = 4 pixels" in refused(discovery=ClassMeans(image=(1, 2, 2)))
+    assert "a square array of numbers, got a list that is none" in refused(adjacency=[[1, 2], [3]], domains=2)
+    for kind in (ClassMeans, ClientWeights, MixedClients, TeacherStudent):
+        assert f"1 × 2 × 2 = 4 pixels for {kind.__name__}" in refused(discovery=kind(image=(1, 2, 2)), domains=2)
+        for image in ((4, 4), "28", (0, 2, 2), (1, 2, 1.5)):
+            assert f"three whole numbers ≥ 1, for {kind.__name__}, got {image!r}" in refused(
+                discovery=kind(image=image), domains=2
+            )
     assert "which cannot find it" in refused(discovery=ClientWeights())
     assert "image=(channels, height, width) or a module" in refused(discovery=TeacherStudent(), domains=2)
     assert "domain from 0 to 1 as the last feature" in refused(discovery=GivenDomains(), domains=2)

@@ -3,7 +3,7 @@
 >>> print(*EXPERIMENTS)
 gtv-table1 gtv-fig2 gtv-fig3 gtv-fig4 gtv-fig5 gtv-fig6 gtv-fig7 fedrelax-fig1a fedrelax-fig1b fedrelax-fig1c
 fedrelax-fig2a fedrelax-fig2b fedrelax-fig3 fedrelax-fig4 fedrelax-fig5a fedrelax-fig5b gfl-fig1 gfl-fig3 gfl-fig4
-gfl-phi fedcg-table3 fedcg-table4 fedcg-table5
+gfl-phi fedcg-table3 fedcg-table4 fedcg-table5 fedcg-mixed
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ EXPERIMENTS: Mapping[str, Callable[..., Outcome]] = {
     "fedcg-table3": fedcg.table3,
     "fedcg-table4": fedcg.table4,
     "fedcg-table5": fedcg.table5,
+    "fedcg-mixed": fedcg.mixed,
 }
 
 __all__ = ["EXPERIMENTS", "Claim", "Outcome", "find"]

@@ -30,6 +30,7 @@ import numpy as np
 from kinfolk.algorithms.averaging import Averaging
 from kinfolk.algorithms.fedcg import settings
 from kinfolk.algorithms.fedcg.adjacency import adjacency_of, inverse_distances
+from kinfolk.algorithms.fedcg.branched import BranchedNetwork
 from kinfolk.algorithms.fedcg.discovery import Discovery, Found
 from kinfolk.algorithms.fedcg.models import Assign, DomainModels
 from kinfolk.algorithms.fedcg.per_node import ClassMeans
@@ -201,24 +202,23 @@ class FedCG(Averaging[State, Memory]):
         )
 
     @cached_property
-    def _branched(self) -> dict[Any, Any]:
-        """Networks with branches, and the last vector with V̂ worked in."""
+    def _branched(self) -> dict[tuple[int, int], BranchedNetwork]:
+        """Networks with branches that were made."""
         return {}
 
-    def loss_of(self, domains: int, features: int, *, joined: bool = True) -> TorchLoss:
-        """The loss of the network with branches for so many domains, joined by the graph network; 0: the one given."""
-        if not domains:
-            return self.loss
-        key = domains, features, joined
-        if key not in self._branched:
-            module = self.loss.flat(features).template
-            made = layer("domains", "FedCG").with_domains(
-                module, self._paths(module), domains, graph=self.graph if joined else None, agnostic=self.agnostic,
-                clip=self.clip, one_per_node=self.discovery.per_node,
+    def branched(self, domains: int, features: int) -> BranchedNetwork:
+        """The network with branches for so many domains."""
+        if (domains, features) not in self._branched:
+            paths = self._paths(self.loss.flat(features).template)
+            self._branched[domains, features] = BranchedNetwork.of(
+                self.loss, paths, domains, features, graph=self.graph, agnostic=self.agnostic, clip=self.clip,
+                one_per_node=self.discovery.per_node,
             )  # fmt: skip
-            self._branched[key] = replace(self.loss, module=made, side=domains)
-        out: TorchLoss = self._branched[key]
-        return out
+        return self._branched[domains, features]
+
+    def loss_of(self, domains: int, features: int) -> TorchLoss:
+        """The loss of that network; 0: of the one given."""
+        return self.branched(domains, features).joined if domains else self.loss
 
     def __getstate__(self) -> dict[str, Any]:
         """The settings alone: networks with branches are made again."""
@@ -319,8 +319,7 @@ class FedCG(Averaging[State, Memory]):
         if memory.domains < 0 and count is not None:
             memory = self._begun(memory, count, turn)
         elif "w" in outbox and outbox["share"].sum() > 0:
-            w = self._averaged(memory, outbox)  # (2)
-            w = self._with_adjacency(w, memory)  # (6)
+            w = self._averaged(memory, outbox)
             memory = memory._replace(w=w, change=relative_change(w, memory.w))
         sent = {"w": memory.w, "domains": np.asarray(memory.domains), "change": np.asarray(memory.change)}
         return memory, Reply({**memory.found, **sent}, each)
@@ -337,62 +336,36 @@ class FedCG(Averaging[State, Memory]):
         domains = 0 if self._given is None and count == 1 else count
         w = self.loss_of(domains, memory.features).start(memory.features)
         w = memory.w if memory.w.shape == w.shape else w
-        memory = memory._replace(w=w, domains=domains)
-        return memory._replace(w=self._written(w, memory, self._first_adjacency(domains, turn)))
+        if domains:
+            w = self.branched(domains, memory.features).with_adjacency(w, self._first_adjacency(domains, turn))
+        return memory._replace(w=w, domains=domains)
 
     def _averaged(self, memory: Memory, outbox: Arrays) -> Floats:
-        """Σ q_k θ_k / Σ q_k, branches over their members where that is asked for."""
+        """(2): Σ q_k θ_k / Σ q_k, branches over their members where that is asked for; then (6)."""
         share = outbox["share"] / outbox["share"].sum()
         w: Floats = share @ outbox["w"]
-        if self.branch_average == "all" or not memory.domains:
+        if not memory.domains:
             return w
-        flat = self.loss_of(memory.domains, memory.features).flat(memory.features)
-        members = outbox["members"][:, : memory.domains]
-        for name in flat.template.branch_names:
-            where, _ = flat.part(name)
-            parts = outbox["w"][:, where].reshape(len(share), memory.domains, -1)
-            total = members.sum(axis=0)[:, None]
-            mean = np.einsum("kd,kdp->dp", members, parts) / np.where(total > 0, total, 1.0)
-            before = memory.w[where].reshape(memory.domains, -1)
-            w[where] = np.where(total > 0, mean, before).ravel()
-        return w
+        network = self.branched(memory.domains, memory.features)
+        if self.branch_average == "members":
+            w = network.with_members_means(w, outbox["w"], outbox["members"][:, : memory.domains], memory.w)
+        if self._learns_adjacency:
+            return network.with_adjacency(w, adjacency_of(inverse_distances(network.branches(w)), self.beta))  # (6)
+        return network.with_adjacency(w, network.adjacency(memory.w))
 
-    def _first_adjacency(self, domains: int, turn: Turn) -> Floats | None:
-        """A before round 1; None where there are no branches."""
-        if not domains:
-            return None
-        if isinstance(self.adjacency, str):
-            if self.adjacency == "uniform":
-                return adjacency_of(np.ones((domains, domains)), self.beta)
-            if self.adjacency == "identity" or self.first == "identity":
-                return np.eye(domains)
-            return adjacency_of(np.random.default_rng([FIRST, turn.seed]).random((domains, domains)), self.beta)
-        return adjacency_of(np.asarray(self.adjacency, dtype=np.float64), self.beta)
+    @property
+    def _learns_adjacency(self) -> bool:
+        return isinstance(self.adjacency, str) and self.adjacency == "learnt" and self.graph is not None
 
-    def _with_adjacency(self, w: Floats, memory: Memory) -> Floats:
-        """(6), where A is learnt; else as it is."""
-        learnt = isinstance(self.adjacency, str) and self.adjacency == "learnt"
-        if not learnt or not memory.domains or self.graph is None:
-            return self._written(w, memory, self.adjacency_in(memory) if memory.domains else None)
-        flat = self.loss_of(memory.domains, memory.features).flat(memory.features)
-        V = np.concatenate(
-            [w[flat.part(name)[0]].reshape(memory.domains, -1) for name in flat.template.branch_names], axis=1
-        )
-        return self._written(w, memory, adjacency_of(inverse_distances(V), self.beta))
-
-    def _written(self, w: Floats, memory: Memory, adjacency: Floats | None) -> Floats:
-        """θ with A in its place."""
-        if adjacency is None:
-            return w
-        where, _ = self.loss_of(memory.domains, memory.features).flat(memory.features).part("adjacency")
-        w = w.copy()
-        w[where] = adjacency.ravel()
-        return w
-
-    def adjacency_in(self, memory: Memory) -> Floats:
-        """A as it is."""
-        where, shape = self.loss_of(memory.domains, memory.features).flat(memory.features).part("adjacency")
-        return memory.w[where].reshape(shape)
+    def _first_adjacency(self, domains: int, turn: Turn) -> Floats:
+        """A before round 1."""
+        if not isinstance(self.adjacency, str):
+            return adjacency_of(np.asarray(self.adjacency, dtype=np.float64), self.beta)
+        if self.adjacency == "uniform":
+            return adjacency_of(np.ones((domains, domains)), self.beta)
+        if self.adjacency == "identity" or self.first == "identity":
+            return np.eye(domains)
+        return adjacency_of(np.random.default_rng([FIRST, turn.seed]).random((domains, domains)), self.beta)
 
     # ------------------------------------------------------------------ what comes out
 
@@ -452,22 +425,13 @@ class FedCG(Averaging[State, Memory]):
     def models(self, site: Site, state: State, inbox: Inbox) -> DomainModels:
         """The network of the coordinator, with V̂ worked in."""
         features, count = self._features_of(site), max(0, int(inbox.to_all["domains"]))
-        w, loss, adjacency = inbox.to_all["w"], self.loss_of(count, features, joined=False), np.ones((1, 1))
+        w, loss, adjacency = inbox.to_all["w"], self.loss, np.ones((1, 1))
         if count:
-            where, shape = self.loss_of(count, features).flat(features).part("adjacency")
-            w, adjacency = self._precomputed(w, count, features), w[where].reshape(shape)
-        network = ModuleModels(w[None], loss, loss.flat(features))
+            network = self.branched(count, features)
+            w, loss, adjacency = network.precomputed(w), network.plain, network.adjacency(w)
         found = {name: np.asarray(value) for name, value in inbox.to_all.items()}
-        return DomainModels(network, self.discovery, found, _domain(site, inbox), self.assign, count, adjacency)
-
-    def _precomputed(self, w: Floats, domains: int, features: int) -> Floats:
-        """θ with V̂ in the place of V; all sites ask for the same."""
-        key = "precomputed", w.tobytes()
-        if self._branched.get("last", (None, None))[0] != key:
-            joined, plain = (self.loss_of(domains, features, joined=each).flat(features) for each in (True, False))
-            self._branched["last"] = key, layer("domains", "FedCG").precomputed_vector(joined, plain, w)
-        out: Floats = self._branched["last"][1]
-        return out
+        models = ModuleModels(w[None], loss, loss.flat(features))
+        return DomainModels(models, self.discovery, found, _domain(site, inbox), self.assign, count, adjacency)
 
 
 def _domain(site: Site, inbox: Inbox) -> Ints:

@@ -10,7 +10,6 @@ keep the partition that they start with. The run's notes report it when it happe
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
@@ -18,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from kinfolk.algorithms.fedavg import FedAvg
-from kinfolk.algorithms.fedcg.discovery import Discovery, Found
+from kinfolk.algorithms.fedcg.discovery import DiscoveryByLook, Found
 from kinfolk.checks import AtLeast, InputError, Positive
 from kinfolk.engine.protocol import WHOLE_NUMBER, Arrays, Inbox, Sent, Turn
 from kinfolk.modules import layer
@@ -33,14 +32,13 @@ TEACHER_SEED, STUDENT_SEED = 11, 12
 
 
 @dataclass(frozen=True)
-class TeacherStudent(Discovery):
+class TeacherStudent(DiscoveryByLook):
     """Domains of rows by two classifiers, eq (3).
+
+    For images that of the paper: two 3 × 3 convolutions with 32 and 64 filters, ReLU, average pooling, a linear layer.
 
     Parameters
     ----------
-    image : tuple of int, optional
-        (channels, height, width) of the rows, for the paper's classifier: two 3 × 3 convolutions with 32 and 64
-        filters, ReLU, average pooling, a linear layer.
     pool : int
         The pooling leaves a grid of so many cells a side. The paper's 1 cannot distinguish rotations; 4 can.
     module : torch.nn.Module, optional
@@ -55,7 +53,6 @@ class TeacherStudent(Discovery):
         Whether the student starts as a copy of the teacher.
     """
 
-    image: tuple[int, int, int] | None = None
     pool: Annotated[int, AtLeast(1)] = 1
     module: Any = None
     every: Annotated[int, AtLeast(1)] = 10
@@ -67,11 +64,8 @@ class TeacherStudent(Discovery):
         """A classifier that can read rows."""
         if self.module is None and self.image is None:
             raise InputError("Expected image=(channels, height, width) or a module for TeacherStudent, got neither.")
-        if self.module is None and math.prod(self.image or ()) != problem.feature_count:
-            raise InputError(
-                f"Expected images of {math.prod(self.image or ()):,} pixels for TeacherStudent, got rows of "
-                f"{problem.feature_count:,} features: give image=(channels, height, width)."
-            )
+        if self.module is None:
+            super().check(problem, domains)
 
     def check_data(self, site: Site, domains: int | None) -> None:
         """An output for every domain."""

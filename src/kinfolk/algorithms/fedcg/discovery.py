@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,6 +83,38 @@ class Discovery(ABC):
         scores = np.maximum(self.scores(X, found), 0.0)
         total = scores.sum(axis=1, keepdims=True)
         return np.where(total > 0, scores / np.where(total > 0, total, 1.0), 1.0 / scores.shape[1])
+
+
+@dataclass(frozen=True)
+class DiscoveryByLook(Discovery):
+    """Domains are found from what rows look like.
+
+    Parameters
+    ----------
+    image : tuple of int, optional
+        (channels, height, width), if rows are images; None: they are rows of numbers.
+    """
+
+    image: tuple[int, int, int] | None = None
+
+    def check(self, problem: Problem, domains: int | None) -> None:
+        """Rows that are such images."""
+        if self.image is None:
+            return
+        owner = type(self).__name__
+        if not (isinstance(self.image, tuple | list) and len(self.image) == 3 and all(map(_counts, self.image))):
+            raise InputError(
+                f"Expected image=(channels, height, width), three whole numbers ≥ 1, for {owner}, got {self.image!r}."
+            )
+        if math.prod(self.image) != problem.feature_count:
+            raise InputError(
+                f"Expected images of {' × '.join(map(str, self.image))} = {math.prod(self.image):,} pixels for "
+                f"{owner}, got rows of {problem.feature_count:,} features: give image=(channels, height, width)."
+            )
+
+
+def _counts(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and int(value) >= 1
 
 
 @dataclass(frozen=True)

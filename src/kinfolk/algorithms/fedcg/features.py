@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from kinfolk.checks import InputError
 from kinfolk.modules import layer
 from kinfolk.typing import Floats
 
@@ -76,11 +75,3 @@ class RandomFeatures:
             maps = torch.relu(functions.conv2d(images, torch.from_numpy(self._filters), stride=STRIDE))
             pooled: Floats = functions.adaptive_avg_pool2d(maps, self._grid).reshape(len(X), -1).numpy()
         return pooled
-
-    def check(self, feature_count: int, owner: str) -> None:
-        """Refuse rows that are no such images."""
-        if self.image is not None and math.prod(self.image) != feature_count:
-            raise InputError(
-                f"Expected images of {' × '.join(map(str, self.image))} = {math.prod(self.image):,} pixels for "
-                f"{owner}, got rows of {feature_count:,} features: give image=(channels, height, width)."
-            )

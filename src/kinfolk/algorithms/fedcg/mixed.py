@@ -26,7 +26,7 @@ import scipy.optimize
 from scipy.special import logsumexp, softmax
 
 from kinfolk.algorithms.averaging import cluster_sums
-from kinfolk.algorithms.fedcg.discovery import Discovery, Found, Train
+from kinfolk.algorithms.fedcg.discovery import DiscoveryByLook, Found, Train
 from kinfolk.algorithms.fedcg.features import RandomFeatures
 from kinfolk.algorithms.fedcg.packing import packed, packed_size, unpacked
 from kinfolk.algorithms.fedcg.spectral import k_means
@@ -46,20 +46,17 @@ SWEEPS = 5  # over the classes, to name their clusters
 
 
 @dataclass(frozen=True)
-class MixedClients(Discovery):
+class MixedClients(DiscoveryByLook):
     """Clients hold rows of several domains: each row has its own; the number of domains must be given.
 
     Parameters
     ----------
-    image : tuple of int, optional
-        (channels, height, width), if rows are images; None: they are rows of numbers.
     filters : int
         Random filters, or directions, of which features are made.
     parts : int
         Into how many groups a client cuts the rows of a class: as many domains as it may hold.
     """
 
-    image: tuple[int, int, int] | None = None
     filters: Annotated[int, AtLeast(1)] = 16
     parts: Annotated[int, AtLeast(2)] = 2
 
@@ -71,7 +68,7 @@ class MixedClients(Discovery):
 
     def check(self, problem: Problem, domains: int | None) -> None:
         """Images of that size, and classes."""
-        self._features.check(problem.feature_count, type(self).__name__)
+        super().check(problem, domains)
         if problem.classes is None:
             raise InputError("Expected classes as labels for MixedClients, got numbers: take another discovery.")
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from kinfolk.algorithms.averaging import cluster_sums
-from kinfolk.algorithms.fedcg.discovery import Discovery, Found, Train
+from kinfolk.algorithms.fedcg.discovery import DiscoveryByLook, Found, Train
 from kinfolk.algorithms.fedcg.features import RandomFeatures
 from kinfolk.algorithms.fedcg.packing import packed, packed_size, unpacked
 from kinfolk.algorithms.fedcg.spectral import Partition, k_means, spectral_partition
@@ -33,18 +33,15 @@ STUDENT_SEED = 1
 
 
 @dataclass(frozen=True)
-class DomainsOfClients(Discovery):
+class DomainsOfClients(DiscoveryByLook):
     """One domain for every client, and a student for rows of others.
 
     Parameters
     ----------
-    image : tuple of int, optional
-        (channels, height, width), if rows are images; None: they are rows of numbers.
     student_filters : int
         Random filters, or directions, of which the student learns.
     """
 
-    image: tuple[int, int, int] | None = None
     student_filters: Annotated[int, AtLeast(1)] = 32
 
     exchanges: ClassVar[int] = 2
@@ -53,10 +50,6 @@ class DomainsOfClients(Discovery):
     @property
     def _student_features(self) -> RandomFeatures:
         return RandomFeatures(self.student_filters, self.image, STUDENT_SEED)
-
-    def check(self, problem: Problem, domains: int | None) -> None:
-        """Rows that are such images."""
-        self._student_features.check(problem.feature_count, type(self).__name__)
 
     def sends(self, problem: Problem, most: int, width: int) -> dict[str, Sent]:
         """Sums for the student, once."""

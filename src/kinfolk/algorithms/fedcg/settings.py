@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,8 @@ def check_loss(loss: Any) -> None:
 
 def check_paths(layers: Any) -> None:
     """Some paths, or all."""
-    if (isinstance(layers, str) and layers != "all") or not len(layers):
+    named = isinstance(layers, Sequence) and len(layers) > 0 and not isinstance(layers, str)
+    if not named and layers != "all":
         raise InputError(f"Expected a list of layers such as ['conv2'], or 'all', for FedCG, got {layers!r}.")
 
 
@@ -60,7 +61,13 @@ def check_adjacency(adjacency: Any, domains: Any) -> None:
                 f"{adjacency!r} instead."
             )
         return
-    given = np.asarray(adjacency, dtype=np.float64)
+    try:
+        given = np.asarray(adjacency, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"Expected similarities as the adjacency, a square array of numbers, got a {type(adjacency).__name__} that "
+            "is none."
+        ) from error
     if given.ndim != 2 or given.shape[0] != given.shape[1] or given.shape[0] != domains:
         raise InputError(
             f"Expected similarities of every two of domains={domains!r} as the adjacency, got shape {given.shape}: "
