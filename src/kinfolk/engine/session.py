@@ -79,6 +79,7 @@ class Session:
         self.home = np.empty(graph.node_count, dtype=np.int64)
         for k, scope in enumerate(carrier.sites):
             self.home[scope.nodes] = k
+        self._chaining = carrier if isinstance(carrier, Chaining) else None
         self._replies = algorithm.replies(problem) if isinstance(algorithm, Coordinated) else None
         # Whether there is one site, whose nodes and edges are in the order of the network.
         self._in_order = len(carrier.sites) == 1 and bool((np.diff(carrier.sites[0].nodes) > 0).all())
@@ -154,8 +155,8 @@ class Session:
         int
             How many were made. If the next one fails, ``step`` tells why.
         """
-        carrier = self.carrier
-        if not isinstance(carrier, Chaining):
+        carrier = self._chaining
+        if carrier is None:
             return 0
         unread = takewhile(lambda turn: not self._is_read(turn.round), turns)
         states, edges = [self.outgoing], []

@@ -466,7 +466,7 @@ class QuadraticLosses(LinearLosses):
         return True
 
     @property
-    def gradient_at_zero(self) -> Floats:  # type: ignore[override]
+    def gradient_at_zero(self) -> Floats:
         """∇L_i(0); asked for so seldom that it is not kept."""
         return self.gradient(np.zeros((self.node_count, self.width)))
 
@@ -540,6 +540,11 @@ class PointLosses(QuadraticLosses):
     def sum_rows(self, values: Floats) -> Floats:
         """The sum over the rows of every node and their entries."""
         return super().sum_rows(values.sum(axis=1))
+
+    @cached_property
+    def gradient_at_zero(self) -> Floats:
+        """∇L_i(0), kept: every prox needs it."""
+        return self.gradient(np.zeros((self.node_count, self.width)))
 
     @property
     def prox_spectrum(self) -> Spectrum | None:

@@ -53,14 +53,14 @@ def conditions(updates: Updates, state: State, flows: Flows) -> dict[str, Floats
     """
     site = updates.site
     w, gradient = subgradient(updates, state)
-    size = squares(gradient)
+    size, displaced = squares(gradient), np.zeros(len(w)) if w is state.w_bar else squares(state.w_bar - w)
     gradient += flows.divergence
     return {
         "stationarity": squares(gradient),
         "gradient": size,
         "resting": updates.losses.resting,
         "complementarity": site.at_smaller_end(flows.moved / updates.sigma**2),
-        "displacement": 2 * site.own_degrees * (0.0 if w is state.w_bar else squares(state.w_bar - w)),
+        "displacement": 2 * site.own_degrees * displaced,
         "size": site.own_degrees * squares(w),
     }
 

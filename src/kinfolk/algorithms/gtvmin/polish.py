@@ -25,6 +25,7 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
+from kinfolk import kernels
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.systems import Factor, GraphSystem
 from kinfolk.objective.couplings import Coupling
@@ -54,7 +55,8 @@ def propose(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: floa
     if not (problem.losses.loss.smooth and coupling.is_norm and coupling.has_derivative):
         return None
     fused = inside_ball(problem, u)
-    if joined(problem, fused).max(initial=0) >= MOST_GROUPS:
+    at_least = problem.site.node_count - int(fused.sum())  # groups, since an edge joins two at most
+    if at_least > MOST_GROUPS or joined(problem, fused).max(initial=0) >= MOST_GROUPS:
         return None
     return polish_fused(problem, w, u, sigma, effort, fused)
 
@@ -192,11 +194,10 @@ class Groups:
     def _conditions(self, w: Floats, u: Floats, sigma: Floats) -> tuple[Floats, Floats, float, float]:
         """The v of (1), the slope of (1), and how well the optimality conditions hold at (w, v), relative."""
         v = self._flow(w, u, sigma)
-        gradient = self.losses.gradient(w)
-        slope = gradient + self.incidence @ v
-        scale = np.linalg.norm(gradient) + np.linalg.norm(self.losses.gradient_at_zero)
-        degrees = np.bincount(np.r_[self.head, self.tail], minlength=self.node_count)
-        size = np.sqrt((degrees * (w**2).sum(axis=1)).sum())
+        slope = self.losses.gradient(w)
+        scale = np.linalg.norm(slope) + np.sqrt(self.losses.resting.sum())
+        kernels.add_flows(slope, v, self.head, self.tail)
+        size = np.sqrt((self.degrees * (w**2).sum(axis=1)).sum())
         tiny = np.finfo(float).tiny
         missed = np.linalg.norm((v - u) / sigma[:, None])
         return v, slope, float(np.linalg.norm(slope) / (scale + tiny)), float(missed / (size + tiny))
@@ -236,12 +237,9 @@ class Groups:
         return GraphSystem(self.node_count, self.losses.width, self.head, self.tail)
 
     @cached_property
-    def incidence(self) -> scipy.sparse.csr_array:
-        """(groups, edges): +1 at the head, −1 at the tail."""
-        count = len(self.weights)
-        ends, columns = np.r_[self.head, self.tail], np.tile(np.arange(count), 2)
-        signs = np.repeat([1.0, -1.0], count)
-        return scipy.sparse.csr_array((signs, (ends, columns)), shape=(self.node_count, count))
+    def degrees(self) -> Ints:
+        """(groups,) numbers of edges."""
+        return np.bincount(np.r_[self.head, self.tail], minlength=self.node_count)
 
 
 def inner_flows(problem: Instance, w: Floats, u: Floats, inner: Ints) -> tuple[Floats, Bools]:
@@ -255,14 +253,15 @@ def inner_flows(problem: Instance, w: Floats, u: Floats, inner: Ints) -> tuple[F
     site, radius = problem.site, problem.weights[inner]
     nodes = np.unique(np.r_[site.head[inner], site.tail[inner]])
     incidence = site.incidence[nodes][:, inner]
-    factor = Factor((incidence @ scipy.sparse.diags_array(radius**2) @ incidence.T).tocsc(), LAPLACIAN_SHIFT)
+    back = incidence.T.tocsr()
+    factor = Factor((incidence @ scipy.sparse.diags_array(radius**2) @ back).tocsc(), LAPLACIAN_SHIFT)
     missing = -(problem.losses.gradient(w) + site.divergence(u))[nodes] + incidence @ u[inner]
     flow, wrong = u[inner], 1.0
     for _ in range(PROJECTIONS):
         flow = problem.coupling.dual_prox(flow, np.ones_like(radius), radius)
         for _ in range(2):  # the second one takes back what the shift has cost
             potential = factor.solve(missing - incidence @ flow)
-            flow = flow + (radius**2)[:, None] * (incidence.T @ potential)
+            flow = flow + (radius**2)[:, None] * (back @ potential)
         clipped = problem.coupling.dual_prox(flow, np.ones_like(radius), radius)
         excess = np.abs(clipped - flow).max(axis=1) / radius
         before, wrong = wrong, float((excess > IN_ERROR).mean())
