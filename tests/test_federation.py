@@ -518,6 +518,13 @@ def test_sites_that_do_not_fit_get_a_sentence(sites, sentence, tmp_path):
         gathered(tmp_path, one=rows(), **sites)
 
 
+def test_a_site_that_answers_for_another_gets_a_sentence(tmp_path):
+    service = SiteService("two", rows(), tmp_path)
+    federation = Federation(Graph.from_edges([("a", "b")]), ["one"], Direct({"one": service}), Schema(None, "numbers"))
+    with contextlib.closing(service), pytest.raises(InputError, match="Expected site 'one', it calls itself 'two'"):
+        federation.gather()
+
+
 def test_labels_that_do_not_fit_get_a_sentence(tmp_path):
     with pytest.raises(InputError, match=r"only site 'two' has 2.0: leave those rows out"):
         gathered(tmp_path, "classes", one=rows(labels=(0, 1, 1)), two=rows(["b"], labels=(0, 1, 2)))

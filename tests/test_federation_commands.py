@@ -219,6 +219,10 @@ def test_a_folder_belongs_to_one_site(federation, tmp_path):
         tmp_path / "north",
     ]
     assert "Expected an invitation of site 'north' of federation 'heart'" in sentence(run_command(*words))
+    replace(Agreement.read(federation), name="lungs").write(federation)
+    invitation_for(federation, "north", tmp_path / "foreign.invite", days=1)
+    words[2] = tmp_path / "foreign.invite"
+    assert "got one of 'north' of 'lungs': choose another --folder" in sentence(run_command(*words))
 
 
 # ---------------------------------------------------------------------- joining

@@ -1,6 +1,7 @@
 """The parts of a federation over Flower, without its processes: who is answered, what is sent again, and refused."""
 
 import asyncio
+import contextlib
 import functools
 import http.server
 import os
@@ -264,22 +265,48 @@ def test_a_superlink_that_is_not_there_is_tried_again_and_then_named(key, node, 
     assert told == [f"The SuperLink at {contact.address} cannot be reached: trying again."]
 
 
-def test_a_superlink_with_another_certificate_is_refused_at_once(key, node, tmp_path):
-    for name in ("ours", "theirs"):
-        make_certificates(tmp_path / name)
+class Refusing(http.server.BaseHTTPRequestHandler):
+    """A SuperLink that does not let a site sign in: its key is not registered, or somebody else uses it."""
+
+    def do_POST(self):
+        self.send_error(403)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def superlink_with(certificates):
+    """The address of a server that has such certificates, and lets nobody sign in."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "theirs" / SERVER, tmp_path / "theirs" / SERVER_KEY)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+    context.load_cert_chain(certificates / SERVER, certificates / SERVER_KEY)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         server.handle_error = lambda *_: None
         server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        contact = Contact.of(f"127.0.0.1:{server.server_port}", tmp_path / "ours", key)
-        with (
-            Fleet(contact, node, tmp_path / "memory") as fleet,
-            pytest.raises(InputError, match=r"Expected the certificate of this federation at .*, got another: ask"),
-        ):
-            fleet.connect(threading.Event(), 60.0, print)
+        yield f"127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+def test_a_superlink_with_another_certificate_is_refused_at_once(key, node, tmp_path):
+    for name in ("ours", "theirs"):
+        make_certificates(tmp_path / name)
+    with (
+        superlink_with(tmp_path / "theirs") as address,
+        Fleet(Contact.of(address, tmp_path / "ours", key), node, tmp_path / "memory") as fleet,
+        pytest.raises(InputError, match=r"Expected the certificate of this federation at .*, got another: ask"),
+    ):
+        fleet.connect(threading.Event(), 60.0, print)
+
+
+def test_a_key_that_is_in_use_or_not_invited_gets_a_sentence(key, node, tmp_path):
+    make_certificates(tmp_path / "tls")
+    with (
+        superlink_with(tmp_path / "tls") as address,
+        Fleet(Contact.of(address, tmp_path / "tls", key), node, tmp_path / "memory") as fleet,
+        pytest.raises(InputError, match=r"it refuses that of this site \(403\): another process uses it, or the site"),
+    ):
+        fleet.connect(threading.Event(), 0.0, print)
 
 
 def test_a_key_that_is_none_is_refused(key, tmp_path):
