@@ -229,8 +229,13 @@ class FitParticipant(Participant):
         )
 
     def keep(self, service: Any) -> Path | None:
-        """Keep the blend."""
-        return service.table.blend.save(self.folder / MODELS) if service.table.models else None
+        """Keep the blend; then a job that has ended need not be repeated."""
+        if not service.table.models:
+            return None
+        kept: Path = service.table.blend.save(self.folder / MODELS)
+        if service.ended:
+            service.memory.forget()
+        return kept
 
 
 def _caution(sizes: Any, width: int) -> list[str]:
