@@ -91,7 +91,7 @@ class Memory(NamedTuple):
     resting: float = 0.0  # ‖∇L(0)‖
     goal: float = 0.0  # for ‖r‖
     rest: float = 0.0  # ‖r‖
-    count: int = 0  # steps of conjugate gradients, or halvings
+    tries: int = 0  # steps of conjugate gradients, or halvings
 
 
 @dataclass(frozen=True)
@@ -267,9 +267,9 @@ class Newton(ParametricAlgorithm[State], Coordinated[State, Memory]):
         """About as many as it takes until a gradient may be small enough: it is measured after a round."""
         if memory.slope > 0 and memory.goal > self.accuracy * memory.resting:
             return MOST  # another step of Newton's method follows
-        if memory.phase is not Phase.STEP or memory.count < 2:
+        if memory.phase is not Phase.STEP or memory.tries < 2:
             return 2 * FEWEST
-        rate = np.log(memory.rest / memory.slope) / memory.count if 0 < memory.rest < memory.slope else 0.0
+        rate = np.log(memory.rest / memory.slope) / memory.tries if 0 < memory.rest < memory.slope else 0.0
         left = np.log(memory.goal / memory.rest) / rate if rate and memory.goal > 0 else MOST
         return int(np.clip(np.ceil(left) + 2, FEWEST, MOST))
 
@@ -283,7 +283,7 @@ class Newton(ParametricAlgorithm[State], Coordinated[State, Memory]):
             memory, alpha, beta = self._stepped(memory, numbers)
         else:
             memory, alpha, beta = memory._replace(phase=Phase.SLOPE), 0.0, 0.0
-        reply = {"phase": np.int64(memory.phase), "alpha": np.float64(alpha), "beta": np.float64(beta)}
+        reply: dict[str, Any] = {"phase": np.int64(memory.phase), "alpha": np.float64(alpha), "beta": np.float64(beta)}
         if self.common:
             reply["common"] = self._common(memory, outbox)
         return memory, Reply(reply)
@@ -291,8 +291,8 @@ class Newton(ParametricAlgorithm[State], Coordinated[State, Memory]):
     def _judged(self, memory: Memory, numbers: Floats, outbox: Arrays) -> Memory:
         """After a gradient: begin with conjugate gradients, or go back half of the way if P has grown."""
         height, slope, resting = float(numbers[0]), float(np.sqrt(numbers[1])), float(np.sqrt(numbers[3]))
-        if height > memory.height + 1e-12 * abs(memory.height) and memory.count < HALVINGS:
-            return memory._replace(phase=Phase.BACK, count=memory.count + 1)
+        if height > memory.height + 1e-12 * abs(memory.height) and memory.tries < HALVINGS:
+            return memory._replace(phase=Phase.BACK, tries=memory.tries + 1)
         inverse = np.linalg.pinv(outbox["bend"].sum(axis=0), hermitian=True) if self.common else None
         sharp = 0.5 * self.accuracy * resting
         rough = 0.0 if isinstance(self.loss, Squared) else FORCING * slope * min(1.0, ratio(slope, resting))
@@ -304,10 +304,10 @@ class Newton(ParametricAlgorithm[State], Coordinated[State, Memory]):
         first = memory.phase is Phase.FIRST
         beta = 0.0 if first else ratio(gamma, memory.gamma)
         bend -= 0.0 if first else beta * gamma / memory.alpha
-        if not (rest > memory.goal and gamma > 0 and bend > 0) or memory.count >= MOST_STEPS:
-            return memory._replace(phase=Phase.MOVE, rest=rest, count=0), 0.0, 0.0
+        if not (rest > memory.goal and gamma > 0 and bend > 0) or memory.tries >= MOST_STEPS:
+            return memory._replace(phase=Phase.MOVE, rest=rest, tries=0), 0.0, 0.0
         alpha = gamma / bend
-        now = memory._replace(phase=Phase.STEP, gamma=gamma, alpha=alpha, rest=rest, count=memory.count + 1)
+        now = memory._replace(phase=Phase.STEP, gamma=gamma, alpha=alpha, rest=rest, tries=memory.tries + 1)
         return now, alpha, beta
 
     def _common(self, memory: Memory, outbox: Arrays) -> Floats:

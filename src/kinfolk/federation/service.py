@@ -264,12 +264,17 @@ class SiteService:
         """The federation has ended: the run is over, and rows or the agreement may be others next time."""
         replace_file(self.folder / ENDED, b"")
 
+    @property
+    def ended(self) -> bool:
+        """Whether the federation has ended."""
+        return (self.folder / ENDED).exists()
+
     def _go_on(self) -> None:
         """The run that a process before this one was in, to where it was."""
         current = self.folder / CURRENT
         if not current.exists():
             return
-        over = (self.folder / ENDED).exists()
+        over = self.ended
         begun = [each for each in (self.folder / "runs").glob(f"{current.read_text()}-*") if (each / JOINED).exists()]
         changed = bool(begun) and (self.folder / MARK).read_text() != self.rows.mark
         if changed and over:

@@ -278,13 +278,16 @@ class FitParticipant(Participant):
         )  # fmt: skip
 
     def keep(self, service: Any) -> Path | None:
-        """Keep the blend, and write the page of this site."""
+        """Keep the blend, and write the page of this site; then a job that has ended need not be repeated."""
         from kinfolk.report.site import write_site
 
         facts = service.facts(self.invitation.agreement.name)
         if facts is not None:
             write_site(facts, self.folder / PAGE)
-        return None if service.blend is None else service.blend.save(self.folder / MODELS)
+        kept = None if service.blend is None else service.blend.save(self.folder / MODELS)
+        if service.ended:
+            service.memory.forget()
+        return kept
 
 
 def _caution(sizes: Any, width: int) -> list[str]:

@@ -127,7 +127,7 @@ class TableService(SiteService):
     def _recall(self) -> None:
         """Repeat what the process before was asked; what has left already is not entered again."""
         begun = self.memory.begun
-        if begun is None or (self.folder / ENDED).exists():
+        if begun is None or (self.ended and begun.mark != self._mark):
             self.memory.forget()
             return
         self.memory.check(self._mark, self.name)
