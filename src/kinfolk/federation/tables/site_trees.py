@@ -40,9 +40,17 @@ class SiteTrees:
         """Trees that have learnt from all training rows."""
         return next(iter(BoostedAtSite().fits(self._sample(len(self.table.folds)), [value])))
 
+    def base_of(self, part: int) -> LinearScores:
+        """Random slopes where these suit better, else one model for all."""
+        return self._pooled(part) if self.best < 0 else self._own(part)
+
+    def _pooled(self, part: int) -> LinearScores:
+        return LinearScores(self.base[part][:, None, :], self.table.target)
+
+    def _own(self, part: int) -> LinearScores:
+        return LinearScores(self.slopes.models(part, self.best), self.table.target)
+
     def _sample(self, part: int) -> Sample:
         """The rows of a part, with what trees may stand on."""
-        target = self.table.target
-        base = LinearScores(self.base[part][:, None, :], target)
-        own = None if self.best < 0 else LinearScores(self.slopes.models(part, self.best), target)
-        return replace(self.table.sample(part), base=base, own=own)
+        own = None if self.best < 0 else self._own(part)
+        return replace(self.table.sample(part), base=self._pooled(part), own=own)
