@@ -80,9 +80,7 @@ class SiteTied:
                 weight = lam * max(len(rows.y), 1) / POINTS if told[part] else 0.0
                 trees = self._trees(rows, scores, int(leaves), int(rounds), labels[part, value], weight)
                 self.fits[part, value] = BoostedFit(trees, scores)
-                self.own[part, value] = trees.sums(Rows(self.points, np.empty(POINTS), np.zeros(POINTS, dtype=int)))[
-                    :, 0
-                ]
+                self.own[part, value] = trees.sums(nobody)[:, 0]
             self.speaks[part] = 1
         return {}, {"predicted": self.own, "speaking": self.speaks}
 
