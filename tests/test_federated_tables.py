@@ -11,7 +11,7 @@ import pytest
 
 from kinfolk import FedRelax, InputError, Network, fit, graphs, learn
 from kinfolk.engine.protocol import Missing
-from kinfolk.engine.wire import Blob, Key
+from kinfolk.engine.wire import Blob, Key, WireError
 from kinfolk.federation.carrier import refusal_in
 from kinfolk.federation.files import made
 from kinfolk.federation.keys import Peer, SiteKey
@@ -24,6 +24,7 @@ from kinfolk.federation.tables.learning import learn_together
 from kinfolk.federation.tables.masks import Masks, new_salt, summed, to_numbers, to_words
 from kinfolk.federation.tables.service import TableService
 from kinfolk.federation.tables.site_table import LEAST_NAMED
+from kinfolk.federation.tables.site_trees import check_plans
 from kinfolk.federation.tables.works import NUMBERS, WORKS, question, read_answer
 from kinfolk.report.site import SHARES, write_site
 from kinfolk.tables import Settings
@@ -673,6 +674,12 @@ def test_damaged_questions_get_an_answer(tmp_path):
                 damaged[place] = rng.integers(256)
             assert isinstance(service.answer(bytes(damaged[: rng.integers(1, len(damaged) + 1)])), bytes)
     service.close()
+
+
+@pytest.mark.parametrize("values", [[[1e9, 10.0, 1.0]], [[4.0, 1e6, 1.0]], [[4.0, 2.0, 1.0]] * 300])
+def test_trees_that_would_keep_a_site_busy_are_refused(values):
+    with pytest.raises(WireError, match="plans for trees of usual sizes"):
+        check_plans(np.array(values))
 
 
 def test_questions_out_of_turn_or_of_other_shapes_are_refused(tmp_path):

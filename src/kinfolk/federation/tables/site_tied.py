@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from kinfolk.federation.tables.site_table import Answer, SiteTable
-from kinfolk.federation.tables.site_trees import SiteTrees
+from kinfolk.federation.tables.site_trees import SiteTrees, check_plans
 from kinfolk.federation.tables.unseen import Unseen
 from kinfolk.tables.encoding import Encoder
 from kinfolk.tables.members.boosted import SITE_TIED, BoostedFit
@@ -49,6 +49,7 @@ class SiteTied:
 
     def begin(self, base: Floats, slopes: int, values: Floats) -> Answer:
         """Fit alone; sums of what is predicted on public points. ``values``: leaves, rounds and λ."""
+        check_plans(values)
         self.trees.base, self.trees.best = base, slopes
         self.values, self.points = values, public_points(self.table.encoder, self.table.settings.seed)
         self.fits = {}
