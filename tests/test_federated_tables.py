@@ -10,9 +10,9 @@ import numpy as np
 import pandas
 import pytest
 
-from kinfolk import InputError, learn
+from kinfolk import FedRelax, InputError, Network, fit, graphs, learn
 from kinfolk.engine.protocol import Missing
-from kinfolk.engine.wire import Blob, Key
+from kinfolk.engine.wire import Blob, Key, WireError
 from kinfolk.federation.carrier import refusal_in
 from kinfolk.federation.files import made
 from kinfolk.federation.keys import Peer, SiteKey
@@ -25,6 +25,7 @@ from kinfolk.federation.tables.learning import learn_together
 from kinfolk.federation.tables.masks import Masks, summed, to_numbers, to_words
 from kinfolk.federation.tables.service import TableService
 from kinfolk.federation.tables.site_table import LEAST_NAMED
+from kinfolk.federation.tables.site_trees import check_plans
 from kinfolk.federation.tables.works import NUMBERS, WORKS, question, read_answer
 from kinfolk.report.site import SHARES, write_site
 from kinfolk.tables import Settings
@@ -261,6 +262,46 @@ def test_boosting_at_each_site(tmp_path):
     np.testing.assert_array_equal(SiteBlend.load(kept).predict(own), services["site 1"].predict(own))
 
 
+def test_boosting_tied_by_predictions_on_public_points(tmp_path):
+    """Against FedRelax of the engine, on a graph of two sites with the rests of their rows."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    table = shops(4, 40).drop(columns=["x", "y"])
+    settings = {"node": "shop", "target": "sales", "members": "pooled,site-tied", "folds": 2, "lam": 1.0}
+    run, post, services = together(cut(table, 2), tmp_path, **settings)
+    validated = run.validations["site-tied"]
+    jobs = [service.job for service in services.values()]
+    points = jobs[0].tied.points
+    np.testing.assert_array_equal(points, jobs[1].tied.points)  # drawn alike, and of nobody
+    sent = b"".join(answer for _, answer in post.answers)
+    assert not any(np.float64(value).tobytes() in sent for value in table["price"])
+    errors = []
+    for leaves, rounds, lam in validated.values[-2:]:
+        model = HistGradientBoostingRegressor(
+            max_leaf_nodes=int(leaves), max_iter=int(rounds), learning_rate=0.05, early_stopping=False, random_state=0
+        )
+        total = 0.0
+        for part in range(2):
+            bases, held, rests = [], [], []
+            for job in jobs:
+                w = job.trees.base[part, 0]
+                learnt, asked = (job.table.training.take(rows) for rows in job.table.folds[part])
+                rests.append((learnt.X, learnt.y - learnt.X @ w[:-1] - w[-1]))
+                held.append(asked)
+                bases.append(asked.X @ w[:-1] + w[-1])
+            network = Network(graphs.chain(2), rests, public=points)
+            fitted = fit(network, FedRelax(model, lam=lam), rounds=3, progress=False)
+            for k, (asked, base) in enumerate(zip(held, bases, strict=True)):
+                found = base + fitted.predict(asked.X, node=np.full(len(asked.y), k))
+                total += jobs[k].table.target.loss(found, asked.y).sum()
+        errors.append(total / run.ready.held.sum())
+    np.testing.assert_allclose(validated.means[-2:], errors, rtol=1e-5)
+    assert np.isfinite(run.leaderboard["error"]["site-tied"])
+    kept = services["site 0"].blend.save(tmp_path / "kept")
+    own = cut(table, 2)["site 0"]
+    np.testing.assert_array_equal(SiteBlend.load(kept).predict(own), services["site 0"].predict(own))
+
+
 @pytest.mark.parametrize("target", ["class", "calls", "wait"])
 def test_boosting_of_other_targets_and_a_site_with_few_rows(target, tmp_path):
     """A site with two rows takes part; one that has none in a part gets the model of all."""
@@ -443,7 +484,7 @@ def test_secure_sums_give_the_same_answer_and_nothing_else(tmp_path):
     assert not any(known[k : k + 8] in np.concatenate(words["derivatives"]).tobytes() for k in range(0, len(known), 8))
 
 
-OTHER_LOSSES = {"slopes try", "costs", "boosted"}  # works that were not asked
+OTHER_LOSSES = {"slopes try", "costs", "boosted", "tied begin", "tied step", "tied end"}  # works that were not asked
 
 
 def summed_arrays(post, masked):
@@ -703,6 +744,12 @@ def test_damaged_questions_get_an_answer(tmp_path):
                 damaged[place] = rng.integers(256)
             assert isinstance(service.answer(bytes(damaged[: rng.integers(1, len(damaged) + 1)])), bytes)
     service.close()
+
+
+@pytest.mark.parametrize("values", [[[1e9, 10.0, 1.0]], [[4.0, 1e6, 1.0]], [[4.0, 2.0, 1.0]] * 300])
+def test_trees_that_would_keep_a_site_busy_are_refused(values):
+    with pytest.raises(WireError, match="plans for trees of usual sizes"):
+        check_plans(np.array(values))
 
 
 def test_questions_out_of_turn_or_of_other_shapes_are_refused(tmp_path):

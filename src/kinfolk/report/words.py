@@ -41,6 +41,7 @@ TITLES = {
     "trees": "boosting",
     "boosted": "boosting on the rest of linear models",
     "site-boosted": "boosting at each site on the rest of linear models",
+    "site-tied": "the same, tied by predictions on public points",
     "control": "the blend, graphs and places at random",
     **RIVALS,
 }  # others are members of the user's own, and are called as the user does

@@ -22,7 +22,7 @@ from kinfolk.typing import Bools, Floats, Ints
 DECAY = 0.6  # of the weight of rows, fold by fold back in time
 CERTAIN = 3.0  # κ = this / n
 TRUSTED = 60  # n at which trees have half of their share: they go astray first where little was predicted
-TREES = ("trees", "boosted", "site-boosted")
+TREES = ("trees", "boosted", "site-boosted", "site-tied")
 NEGLIGIBLE = 1e-4  # a weight
 MOST_ENUMERATED = 10  # members whose sets are all tried
 Cost = Callable[[Floats], tuple[float, Floats]]  # from weights to the loss of the blend, and its derivatives

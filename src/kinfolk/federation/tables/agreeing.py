@@ -23,13 +23,14 @@ from kinfolk.tables.columns import (
 )
 from kinfolk.tables.dates import ISO, READERS, written_like
 from kinfolk.tables.families import LINEAR_MEMBERS
-from kinfolk.tables.members.boosted import SITE_BOOSTED
+from kinfolk.tables.members.boosted import SITE_BOOSTED, SITE_TIED
 from kinfolk.tables.settings import Settings
 
 MODELS, METHODS = ("ridge", "linear"), ("auto", "gtvmin-smooth")
 NEED_ROWS = ("intercepts", "boosted", "trees")  # members that need the rows of all
 COMPARED = ("alone",)  # members of one table that are compared here, and have no weight
-MEMBERS = ("pooled", "slopes", "tailored", "wide", SITE_BOOSTED)  # that have a weight here
+USUAL_MEMBERS = ("pooled", "slopes", "tailored", "wide", SITE_BOOSTED)
+MEMBERS = (*USUAL_MEMBERS, SITE_TIED)  # that may have a weight here
 KNOWN = tuple(dict.fromkeys((*MEMBERS, *LINEAR_MEMBERS)))
 USABLE = ("number", "category", "date")
 KINDS = (*USABLE, "empty column", "unreadable dates", "names of rows")

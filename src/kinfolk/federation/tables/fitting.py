@@ -16,6 +16,7 @@ from kinfolk.engine.fit import Tolerance
 from kinfolk.federation.coordinator import Federation, LaneFit
 from kinfolk.federation.tables.asking import Sites
 from kinfolk.federation.tables.preparing import Ready
+from kinfolk.federation.tables.site_tied import POINTS
 from kinfolk.network.graph import Graph
 from kinfolk.objective.couplings import SquaredNorm
 from kinfolk.objective.local_losses import solve_symmetric
@@ -24,7 +25,7 @@ from kinfolk.similarity import DeviationDistance
 from kinfolk.similarity.joining import joined
 from kinfolk.tables.families import mean_degree, smooth_lams, tailored_ridge
 from kinfolk.tables.graph_source import control_graph
-from kinfolk.tables.members.boosted import FOR_ALL, OWN, SITE_BOOSTED, leaves_for, plans
+from kinfolk.tables.members.boosted import FOR_ALL, OWN, SITE_BOOSTED, SITE_TIED, leaves_for, plans
 from kinfolk.tables.members.member import Value
 from kinfolk.tables.members.scores import loss_of
 from kinfolk.tables.members.slopes import (
@@ -47,6 +48,8 @@ ROUNDINGS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)  # of kinks, in
 EXACT, MOST_ROUNDS = 1e-7, 10_000
 FINE, CLOSE = 1e-6, 1e-5  # by rounds of GTVMin: as in the answer of one table, and for candidates
 MEASURE_EVERY = 5  # rounds, then
+TIED_LEAVES, TIED_ROUNDS, TIED_LAMS = (4.0, 15.0), (30.0, 100.0), (0.1, 1.0)  # of trees that sites compare
+TURNS = 3  # in which sites learn from what the others predict
 SLOPES = tuple((mu0, mu1) for mu0 in INTERCEPT_STRENGTHS for mu1 in SLOPE_STRENGTHS)
 
 
@@ -233,6 +236,16 @@ def boosted(sites: Sites, ready: Ready, base: Floats, slopes: int) -> Validated:
     values = plans(bases, bool(ready.trend), leaves_for(largest))
     found = sites.total("boosted", base=base, slopes=slopes, values=np.array(values))
     return Validated.of(ready, SITE_BOOSTED, values, found["losses"])
+
+
+def tied(sites: Sites, ready: Ready, base: Floats, slopes: int) -> Validated:
+    """Trees of every site, drawn towards those of the others; arguments as for ``boosted``."""
+    values = list(product(TIED_LEAVES, TIED_ROUNDS, TIED_LAMS))
+    sites.sizes |= {"points": POINTS}
+    found = sites.total("tied begin", base=base, slopes=slopes, values=np.array(values))
+    for _ in range(TURNS):
+        found = sites.total("tied step", total=found["predicted"], speaking=found["speaking"])
+    return Validated.of(ready, SITE_TIED, values, sites.total("tied end")["losses"])
 
 
 # ---------------------------------------------------------------------- models on graphs

@@ -12,7 +12,7 @@ import numpy as np
 from kinfolk.federation.carrier import Post
 from kinfolk.federation.coordinator import Federation
 from kinfolk.federation.joining import Schema
-from kinfolk.federation.tables.agreeing import MEMBERS
+from kinfolk.federation.tables.agreeing import MEMBERS, USUAL_MEMBERS
 from kinfolk.federation.tables.asking import SiteGoneError, Sites, derived_name
 from kinfolk.federation.tables.federated_run import FederatedRun, GatheredErrors
 from kinfolk.federation.tables.fitting import (
@@ -24,6 +24,7 @@ from kinfolk.federation.tables.fitting import (
     pooled_models,
     shuffled,
     slopes,
+    tied,
 )
 from kinfolk.federation.tables.preparing import Ready, prepare_together
 from kinfolk.federation.tables.unseen import bin_middles
@@ -32,7 +33,7 @@ from kinfolk.report.site import SHARES
 from kinfolk.tables.blend import weights_of_costs, weights_of_products
 from kinfolk.tables.choosing import FEW_RESIDUALS
 from kinfolk.tables.intervals import Moments, Shrinkage, quantiles
-from kinfolk.tables.members.boosted import SITE_BOOSTED
+from kinfolk.tables.members.boosted import SITE_BOOSTED, SITE_TIED
 from kinfolk.tables.prepared import edges_table
 from kinfolk.tables.settings import Settings
 from kinfolk.typing import Floats, Ints
@@ -41,7 +42,8 @@ log = logging.getLogger(__name__)
 BARE = "pooled without trend"
 ONE_ROW = "every node has one row"
 RANDOM_AS_GOOD = "a random graph does as well"
-NO_SLOPES = -1
+NO_SLOPES = NO_TREES = -1
+ONE_OUTPUT = "it predicts numbers and two classes"
 
 
 def learn_together(
@@ -107,7 +109,7 @@ class _Job:
 
     def __init__(self, sites: Sites, ready: Ready, federation: Federation) -> None:
         self.sites, self.ready, self.federation = sites, ready, federation
-        wanted = ready.settings.members or MEMBERS
+        wanted = ready.settings.members or USUAL_MEMBERS
         self.named = [name for name in dict.fromkeys((*wanted, "tailored")) if name in MEMBERS]
         self.left_out: dict[str, str] = {}
 
@@ -127,6 +129,8 @@ class _Job:
         validations |= {each.name: each for each in self.tailored.validate(wanted)}
         if SITE_BOOSTED in self.named:
             validations[SITE_BOOSTED] = self._boosted(validations)
+        if SITE_TIED in self.named:
+            self._tied(validations)
         control = self._control(validations)
         weights = self._weights(validations, {})
         run = self._finished(validations, weights, control)
@@ -173,16 +177,26 @@ class _Job:
 
     def _boosted(self, validations: dict[str, Validated]) -> Validated:
         """Trees stand on one model for all, or on random slopes where these suit better."""
+        return boosted(self.sites, self.ready, *self._bases(validations))
+
+    def _tied(self, validations: dict[str, Validated]) -> None:
+        if self.ready.target.kind in ("number", "classes") and self.ready.target.outputs == 1:
+            validations[SITE_TIED] = tied(self.sites, self.ready, *self._bases(validations))
+        else:
+            self.left_out[SITE_TIED] = ONE_OUTPUT
+
+    def _bases(self, validations: dict[str, Validated]) -> tuple[Floats, int]:
+        """One model for all, by part, and the best value of random slopes where these suit better, or −1."""
         found, pooled = validations.get("slopes"), validations["pooled"]
         better = found is not None and found.error < pooled.error
         best = found.best if found is not None and better else NO_SLOPES
-        return boosted(self.sites, self.ready, self.pooled_models[:, pooled.best], best)
+        return self.pooled_models[:, pooled.best], best
 
     # ------------------------------------------------------------------ weights and control
 
     def _weights(self, validations: dict[str, Validated], again: dict[str, Validated]) -> dict[str, float]:
         """The weights of the members; ``again``: those of the control in place of theirs."""
-        wanted = self.ready.settings.members or MEMBERS
+        wanted = self.ready.settings.members or USUAL_MEMBERS
         names = [name for name in validations if name in wanted and name not in self.left_out] or ["pooled"]
         kept = [again.get(name, validations[name]) for name in names]
         best, factors = np.array([each.best for each in kept]), self.ready.factors
@@ -252,6 +266,7 @@ class _Job:
         final += [(f"control {name}", each, validated.value[0]) for name, (each, validated) in control.items()]
         lanes = self.tailored.final(final)
         trees = [validations[SITE_BOOSTED].value] if SITE_BOOSTED in validations else []
+        ties = validations[SITE_TIED].best if SITE_TIED in validations else NO_TREES
         best = validations["slopes"].best if "slopes" in validations else NO_SLOPES
         shrinkage, inside, outside = self._intervals(validations, weights)
         named = [f"control {name}" if name in control else name for name in other]
@@ -260,7 +275,7 @@ class _Job:
         told = sites.ask(
             "finish", {"graphs": [name for name, _, _ in final], "weights": list(weights), "control": named},
             pooled=self.pooled_models[-1, validations["pooled"].best], alone=self.alone.value[0], slopes=best,
-            boosted=np.array(trees).reshape(-1, 4), lanes=lanes, weights=list(weights.values()),
+            boosted=np.array(trees).reshape(-1, 4), tied=ties, lanes=lanes, weights=list(weights.values()),
             control=list(other.values()), moments=ready.moments, shrinkage=shrinkage, inside=inside, outside=outside,
         )  # fmt: skip
         errors = GatheredErrors.of(ready, sites, told)

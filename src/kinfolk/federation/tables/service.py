@@ -31,6 +31,7 @@ from kinfolk.federation.tables.remembering import Begun, Memory
 from kinfolk.federation.tables.site_job import SiteJob
 from kinfolk.federation.tables.site_page import outcome_of, site_facts
 from kinfolk.federation.tables.site_table import Answer, SiteTable
+from kinfolk.federation.tables.site_tied import POINTS
 from kinfolk.federation.tables.works import WORKS, answer, read_question
 from kinfolk.federation.traffic import COORDINATOR
 from kinfolk.network.data import Data
@@ -273,7 +274,8 @@ class TableService(SiteService):
             "derivatives": job.table.derivatives, "traces": job.table.traces, "totals": job.table.totals,
             "kin sums": job.table.kin_sums, "kin": job.table.kin, "slopes begin": job.slopes.begin,
             "slopes try": job.slopes.try_, "slopes move": job.slopes.move, "slopes end": job.slopes.end,
-            "boosted": job.trees.validate, "reach": job.unseen.reach,
+            "boosted": job.trees.validate, "reach": job.unseen.reach, "tied begin": job.tied.begin,
+            "tied step": job.tied.step, "tied end": job.tied.end,
         }  # fmt: skip
         return plain[name](**{each: _scalar(values) for each, values in arrays.items()})
 
@@ -338,7 +340,7 @@ class TableService(SiteService):
                 f"Expected rows with a target {settings.target!r}, got none: check the file, or leave the federation."
             )
         self._present = SiteJob(SiteTable(self.given, self.units, settings))
-        self._sizes = {"nodes": len(self.job.table.nodes), "four": 4}
+        self._sizes = {"nodes": len(self.job.table.nodes), "four": 4, "three": 3, "points": POINTS}
         return self.job.table.describe()
 
     def _count(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:

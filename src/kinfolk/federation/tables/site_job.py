@@ -14,9 +14,10 @@ from kinfolk.federation.tables.kept import Kept, SiteBlend
 from kinfolk.federation.tables.site_slopes import SiteSlopes
 from kinfolk.federation.tables.site_table import Answer, SiteTable
 from kinfolk.federation.tables.site_test import SiteTest
+from kinfolk.federation.tables.site_tied import SiteTied
 from kinfolk.federation.tables.site_trees import SiteTrees
 from kinfolk.federation.tables.unseen import Unseen
-from kinfolk.tables.members.boosted import SITE_BOOSTED
+from kinfolk.tables.members.boosted import SITE_BOOSTED, SITE_TIED
 from kinfolk.tables.members.scores import LinearScores
 from kinfolk.tables.members.slopes import LinearFit
 from kinfolk.typing import Floats
@@ -37,6 +38,7 @@ class SiteJob:
         self.table, self.unseen = table, Unseen(table)
         self.slopes = SiteSlopes(table, self.unseen)
         self.trees = SiteTrees(table, self.unseen, self.slopes)
+        self.tied = SiteTied(table, self.unseen, self.trees)
         self.test: SiteTest | None = None
         self.weights: dict[str, float] = {}
 
@@ -56,6 +58,8 @@ class SiteJob:
         has_rows = len(table.training.y) > 0
         for value in arrays["boosted"].tolist():
             models[SITE_BOOSTED] = self.trees.fitted(tuple(value)) if has_rows else models["pooled"]
+        if int(arrays["tied"]) >= 0:
+            models[SITE_TIED] = self.tied.fitted(int(arrays["tied"])) or models["pooled"]
         models["alone"] = self._alone(float(arrays["alone"])) if has_rows else models["pooled"]
         self.models, self.weights = models, dict(weights)
         self.intervals = self.unseen.intervals(arrays["shrinkage"], arrays["inside"], arrays["outside"])

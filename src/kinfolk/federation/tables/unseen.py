@@ -10,7 +10,7 @@ from kinfolk.federation.tables.site_table import Answer, SiteTable
 from kinfolk.tables.blend import blend_cost, blended, error_products
 from kinfolk.tables.families import family_of
 from kinfolk.tables.intervals import Intervals, Moments, Shrinkage
-from kinfolk.tables.members.member import Member, Sample, Value
+from kinfolk.tables.members.member import Fitted, Member, Sample, Value
 from kinfolk.tables.members.scores import LinearScores
 from kinfolk.tables.members.together import Together
 from kinfolk.typing import Bools, Floats, Ints
@@ -82,6 +82,18 @@ class Unseen:
             return list(member.predictions(sample(fold), values, self.table.training.take(held)))
 
         return self._judged(member.name, predictions)
+
+    def predicted_by(self, name: str, fits: Callable[[int], Sequence[Fitted | None]]) -> Answer:
+        """Predict every fold with what was learnt of the others, by value; None: nothing was."""
+        target = self.table.target
+        classes = [len(target.classes)] if target.classes else []
+
+        def predictions(fold: int, held: Bools) -> list[Floats]:
+            rows = self.table.training.take(held)
+            nothing = np.full((len(rows.y), *classes), np.nan)
+            return [nothing if fitted is None else fitted.predict(rows) for fitted in fits(fold)]
+
+        return self._judged(name, predictions)
 
     def _judged(self, name: str, predictions: Callable[[int, Bools], Sequence[Floats]]) -> Answer:
         """Keep predictions, with those of one model for all where there are none; sums of losses (values, folds)."""

@@ -58,6 +58,10 @@ REDUCED = {
     "common": Array("matrices of a Newton step, summed over nodes", (*FITS, "width", "width")),
     "pull": Array("gradients of a Newton step, summed over nodes", (*FITS, "width")),
 }
+COMPARED_TREES = {
+    "predicted": Array("what trees predict on public points", ("parts", "values", "points")),
+    "speaking": Array("whether the site predicts", ("parts",), WHOLE),
+}
 
 WORKS: dict[str, Work] = {
     "introduce": Work(text="public key, and random bytes"),
@@ -203,6 +207,24 @@ WORKS: dict[str, Work] = {
         gives={"losses": LOSSES},
         summed=True,
     ),
+    "tied begin": Work(
+        takes={
+            "base": Array("one model for all", ("parts", "scores", "width")),
+            "slopes": Array("the best value of random slopes", (), WHOLE),
+            "values": Array("leaves, rounds and λ of trees", ("values", "three")),
+        },
+        gives=COMPARED_TREES,
+        summed=True,
+    ),
+    "tied step": Work(
+        takes={
+            "total": Array("predictions on public points, summed over sites", ("parts", "values", "points")),
+            "speaking": Array("sites that predict", ("parts",), WHOLE),
+        },
+        gives=COMPARED_TREES,
+        summed=True,
+    ),
+    "tied end": Work(gives={"losses": LOSSES}, summed=True),
     "products": Work(
         takes={
             "best": Array("the best value of every member", ("members",), WHOLE),
@@ -257,6 +279,7 @@ WORKS: dict[str, Work] = {
             "alone": Array("ridge term"),
             "slopes": Array("the best value of random slopes", (), WHOLE),
             "boosted": Array("leaves, rounds, trend and base of trees; none without", ("trees", "four")),
+            "tied": Array("the best value of tied trees, or −1", (), WHOLE),
             "lanes": Array("lanes of models on graphs", ("lanes",), WHOLE),
             "weights": Array("weights", ("weighed",)),
             "control": Array("weights of the control", ("controls",)),

@@ -27,7 +27,7 @@ MOST_ROWS = 200_000  # for trees that stand on nothing
 FEW, MANY = ((4, 15), 0.05), ((31,), 0.1)  # leaves, and the rate at which they are learnt
 ROUNDS = (2, 5, 10, 20, 30, 45, 60, 80, 100, 130, 160, 200, 250, 300)  # that are tried
 NOTHING, FOR_ALL, OWN = 0.0, 1.0, 2.0  # what trees stand on: zero, one model for all, or the models of nodes
-SITE_BOOSTED = "site-boosted"
+SITE_BOOSTED, SITE_TIED = "site-boosted", "site-tied"
 TINY = 1e-6
 
 
