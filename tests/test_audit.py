@@ -6,8 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from federated import Direct, federation_of, rows_of
-from kinfolk import FedAvg, GTVMin, InputError, Network, Noise, Squared, fit, graphs
+from kinfolk import FedAvg, GTVMin, InputError, Network, Squared, fit, graphs
 from kinfolk.cli import app
+from kinfolk.engine.noise import Noise
 from kinfolk.engine.privacy import epsilon
 from kinfolk.engine.wire import Blob
 from kinfolk.federation.agreement import Agreement
