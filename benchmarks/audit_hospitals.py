@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pandas
 
-from kinfolk import FedRelax, LinearModel, Network, Noise, fit, graphs, public
+from kinfolk import FedRelax, LinearModel, Network, fit, graphs, public
 from kinfolk.datasets import looking_in
 from kinfolk.datasets.tables import named_table
+from kinfolk.engine.noise import Noise
 from kinfolk.federation.audit import COORDINATOR, OTHERS, POPULATION, Audit, RecordedRun
 from kinfolk.federation.coordinator import Federation
 from kinfolk.federation.joining import Schema

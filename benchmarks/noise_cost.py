@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kinfolk import FedAvg, GTVMin, InProcess, Local, Network, Noise, SquaredNorm, fit, graphs
+from kinfolk import FedAvg, GTVMin, InProcess, Local, Network, SquaredNorm, fit, graphs
 from kinfolk.datasets import load_us_counties
+from kinfolk.engine.noise import Noise
 
 MULTIPLIERS = (0.1, 1.0, 4.0, 16.0)  # deviation of the noise, as a multiple of 2 clip
 SEEDS = 2

@@ -16,11 +16,11 @@ from kinfolk import (
     InputError,
     LinearModel,
     Network,
-    Noise,
     SquaredNorm,
     fit,
     graphs,
 )
+from kinfolk.engine.noise import Noise
 from kinfolk.engine.privacy import epsilon
 from kinfolk.engine.protocol import Algorithm
 from kinfolk.testing import difficult_network

@@ -21,7 +21,6 @@ from kinfolk.engine.fit import Tolerance as Tolerance
 from kinfolk.engine.fit import fit as fit
 from kinfolk.engine.in_process import InProcess as InProcess
 from kinfolk.engine.leaving import what_leaves as what_leaves
-from kinfolk.engine.noise import Noise as Noise
 from kinfolk.engine.ray import Ray as Ray
 from kinfolk.engine.run import Run as Run
 from kinfolk.local_models.keras_model import KerasModel as KerasModel

@@ -407,10 +407,8 @@ def _print_audit(participant: Any, noise: Any, nodes: int, trials: int) -> None:
     for column in ("in or out", "at 1 %", "row"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in found.itertuples():
-        table.add_row(
-            shown(str(row.node)), f"{row.rows:,}", shown(row.place), row.knows, f"{row.auc:.2f}", f"{row.hits:.2f}",
-            f"{row.reconstruction:.2f}",
-        )  # fmt: skip
+        numbers = (f"{each:.2f}" for each in (row.auc, row.hits, row.reconstruction))
+        table.add_row(shown(str(row.node)), f"{row.rows:,}", shown(row.place), str(row.knows), *numbers)
     console = Console()
     console.print(table)
     console.print(words.AUDIT_LEGEND, highlight=False)
