@@ -29,8 +29,6 @@ from kinfolk.tables import learn, load
 from kinfolk.tables.storage import FORMAT
 from test_table import classes, shops
 
-pytestmark = pytest.mark.usefixtures("few_trees")
-
 TABLE = shops(12, count=4)
 
 

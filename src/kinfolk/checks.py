@@ -85,10 +85,11 @@ class Between:
 
 def check_parameters(thing: Any) -> None:
     """Check every hyper-parameter of a dataclass, and of the dataclasses it holds, against its type."""
-    hints = _hints(type(thing))
+    kind: type = type(thing)
+    hints = _hints(kind)
     for field in dataclasses.fields(thing):
         value = getattr(thing, field.name)
-        check_value(field.name, type(thing).__name__, value, hints[field.name])
+        check_value(field.name, kind.__name__, value, hints[field.name])
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             check_parameters(value)
 
