@@ -121,7 +121,7 @@ def test_a_site_killed_at_several_moments_goes_on(whole, tmp_path):
     assert codes == 3 * [-signal.SIGKILL] + [0]
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), predicted["site 1"])
     questions = len(Journal(tmp_path / "site 1" / QUESTIONS).found) - 1
-    assert questions == run.exchanges - 1 + 2  # without the greeting; with those for the judgement and for the nodes
+    assert questions == run.exchanges - 1  # without the greeting
 
 
 def test_a_killed_coordinator_goes_on_and_asks_nothing_twice(whole, tmp_path):

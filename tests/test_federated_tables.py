@@ -81,7 +81,8 @@ def together(tables, folder, edges=None, secure=False, **settings):
     post = Direct(services)
     try:
         run = learn_together(post, list(services), Settings.of(settings), edges=edges, secure=secure)
-        assert run.judgement is not None  # its last question is asked while sites are there
+        assert run.judgement is not None  # the last questions are asked while sites are there
+        assert len(run.nodes) == run.ready.node_count
     finally:
         for service in services.values():
             service.close()
@@ -353,8 +354,7 @@ def test_what_leaves_is_declared_and_no_row_is_in_it(tmp_path):
         declared |= {work.text for work in WORKS.values()}
         others = set(left["what"]) - declared
         assert {what.split(",")[0] for what in others} == {
-            "names of nodes and columns", "parameters", "measured: length", "how far it moved and has to go",
-            "weight of its edges",
+            "names of nodes and columns", "parameters", "measured: height", "inner products of gradients and directions",
         }  # fmt: skip
         sent = b"".join(answer for site, answer in post.answers if site == name)
         own = cut(table, 2)[name]
