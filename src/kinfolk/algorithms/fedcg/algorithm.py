@@ -97,7 +97,8 @@ class FedCG(Averaging[State, Memory]):
         D. If one domain is found there are no branches, and this is FedAvg; ``domains=1`` is one branch for all, the
         control for what the extra parameters do.
     discovery : Discovery
-        ``ClassMeans(image=...)``, ``ClientWeights(...)``, ``TeacherStudent(...)`` or ``GivenDomains()``.
+        ``ClassMeans(image=...)``, ``MixedClients(...)``, ``ClientWeights(...)``, ``TeacherStudent(...)`` or
+        ``GivenDomains()``.
     adjacency : {"learnt", "uniform", "identity"} or array
         A: from the distances of branches in every round (6), the same for all pairs, none, or from similarities
         h (D, D) ≥ 0.

@@ -35,7 +35,8 @@ TEACHER_SEED, STUDENT_SEED = 11, 12
 class TeacherStudent(DiscoveryByLook):
     """Domains of rows by two classifiers, eq (3).
 
-    For images that of the paper: two 3 × 3 convolutions with 32 and 64 filters, ReLU, average pooling, a linear layer.
+    With ``image`` = (channels, height, width) that of the paper: two 3 × 3 convolutions with 32 and 64 filters, ReLU,
+    average pooling, a linear layer.
 
     Parameters
     ----------

@@ -49,6 +49,8 @@ SWEEPS = 5  # over the classes, to name their clusters
 class MixedClients(DiscoveryByLook):
     """Clients hold rows of several domains: each row has its own; the number of domains must be given.
 
+    ``image`` = (channels, height, width) if rows are images.
+
     Parameters
     ----------
     filters : int

@@ -124,6 +124,9 @@ class DomainsOfClients(DiscoveryByLook):
 class ClassMeans(DomainsOfClients):
     """Clients are of one domain if their images of the same class look alike: a spectral partition, which finds D.
 
+    ``image`` = (channels, height, width) if rows are images, and ``student_filters``, are those of all domains of
+    clients.
+
     Parameters
     ----------
     filters : int
@@ -192,6 +195,9 @@ class ClassMeans(DomainsOfClients):
 @dataclass(frozen=True)
 class ClientWeights(DomainsOfClients):
     """Clients are of one domain if what they learn alone, from a common start, is alike: k-means on parameters.
+
+    ``image`` = (channels, height, width) if rows are images, and ``student_filters``, are those of all domains of
+    clients.
 
     Parameters
     ----------
