@@ -507,6 +507,9 @@ def test_sites_learn_together_from_tables_and_keep_their_blend(clinics, tmp_path
     assert "secret" not in services["north"].given  # a column that nobody has agreed on
     (kept / "blend.safetensors").write_bytes(b"damaged")
     assert "Expected" in sentence(run_command("site", "predict", tmp_path / "north", tmp_path / "north.csv"))
+    services["north"].jobs = Allowance(rounds=1, runs=2)  # two jobs there were
+    with pytest.raises(InputError, match="Expected 2 runs at most, as the owner of site 'north' has agreed to"):
+        learn_together(Direct(services), list(SITES), agreement.table_settings)
     for service in services.values():
         service.close()
 

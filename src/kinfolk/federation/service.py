@@ -204,7 +204,8 @@ class SiteService:
                 self.agreed.check_join(join)
             run = self._made(join)
             Pins(self.folder).check(join.peers)
-            self._count_run(key.run)
+            if self.allowance is not None:
+                self.allowance.begin(key.run, self.name, self.folder)
             over = {lane for lane, other in self.runs.items() if lane == key.lane or other.join.key.run != key.run}
             for lane in over:
                 self.runs.pop(lane).close()
@@ -218,11 +219,6 @@ class SiteService:
         return Blob("joined", run.join.key, written(spec=spec_of(run.algorithm))).encode()
 
     # ------------------------------------------------------------------ a run
-
-    def _count_run(self, run: bytes) -> None:
-        """Refuse a run beyond those that the owner has agreed to."""
-        if self.allowance is not None:
-            self.allowance.begin(run, self.name, self.folder)
 
     def _made(self, join: Join) -> SiteRun:
         algorithm = self._algorithm(join.spec)
