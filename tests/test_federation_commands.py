@@ -30,7 +30,7 @@ from kinfolk.federation.invitation import Invitation, admitted_keys, read_invite
 from kinfolk.federation.joining import Units
 from kinfolk.federation.operating import invitation_for, make_federation, read_status, read_traffic
 from kinfolk.federation.site_models import load_models, save_models
-from kinfolk.federation.site_table import agreed_columns, site_rows
+from kinfolk.federation.site_table import agreed_columns, agreed_table, site_rows
 from kinfolk.federation.tables.learning import learn_together
 from kinfolk.federation.taking_part import Participant
 from kinfolk.network.data import Data
@@ -512,6 +512,17 @@ def test_sites_learn_together_from_tables_and_keep_their_blend(clinics, tmp_path
         learn_together(Direct(services), list(SITES), agreement.table_settings)
     for service in services.values():
         service.close()
+
+
+def test_a_column_that_marks_test_rows_is_agreed_on(clinics, tmp_path):
+    north = clinics["north"]
+    agreement = replace(north.invitation.agreement, settings={"test": "marked"})
+    table = north.table.assign(marked=True, secret=1)
+    assert set(agreed_table(table, agreement, "north")) == {*north.table.columns, "marked"}
+    with pytest.raises(InputError, match="lacks 'marked'"):
+        agreed_table(north.table, agreement, "north")
+    marked = replace(north, invitation=replace(north.invitation, agreement=agreement), table=table)
+    assert marked.size == f"{len(table):,} rows, of which those marked in 'marked' are held out"
 
 
 def test_the_page_of_learning_together(tmp_path):

@@ -70,7 +70,7 @@ def agreed_table(table: pandas.DataFrame, agreement: Agreement, site: str) -> pa
     if agreement.node is None:
         table = table.assign(**{SITE: site})
     wanted = [settings.node, settings.target, *settings.features, *settings.coords]
-    wanted += [settings.time] if settings.time else []
+    wanted += [name for name in (settings.time, settings.test) if isinstance(name, str)]
     missing = [name for name in dict.fromkeys(wanted) if name not in table.columns]
     if missing:
         raise InputError(

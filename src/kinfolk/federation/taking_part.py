@@ -251,7 +251,9 @@ class FitParticipant(Participant):
     @property
     def size(self) -> str:
         """How many rows there are, in words."""
-        return f"{len(self.table):,} rows, of which about {100 * self.invitation.agreement.test:.0f} % are held out"
+        test = self.invitation.agreement.table_settings.test
+        tested = f"those marked in {test!r}" if isinstance(test, str) else f"about {100 * test:.0f} %"
+        return f"{len(self.table):,} rows, of which {tested} are held out"
 
     def leaving(self) -> dict[str, list[str]]:
         """What will leave this site, in answer to which question."""
