@@ -84,7 +84,7 @@ class Noise:
             From the row of a node to its generator.
 
         >>> rows = {"w": np.array([[3.0, 4.0], [0.3, 0.4]])}
-        >>> Noise(clip=1.0, scale=0.0).added(rows, np.array([True, True]), np.random.default_rng)["w"].tolist()
+        >>> Noise(clip=1.0, scale=0.0).added(rows, np.array([True, True]), np.random.default_rng)["w"].round(3).tolist()
         [[0.6, 0.8], [0.3, 0.4]]
         """
         where = np.flatnonzero(chosen)

@@ -33,7 +33,7 @@ def epsilon(multiplier: float, messages: int, delta: float) -> float:
         Infinite without noise.
 
     >>> round(epsilon(10.0, 100, 1e-5), 2)
-    4.75
+    4.73
     """
     if not messages:
         return 0.0
