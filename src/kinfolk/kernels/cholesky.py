@@ -30,16 +30,22 @@ def find_fronts(starts: Ints, rows: Ints, slack: float) -> tuple[Ints, Ints, Int
         follows = before > 0 and rows[starts[j - 1]] == j
         extra = (size + 1 - before) * (j - first[j - 1])
         first[j] = first[j - 1] if follows and extra <= slack * (size + 1) else j
-    begins = np.flatnonzero(first == np.arange(count))
-    columns = np.append(begins, count)
-    group = np.empty(count, dtype=np.int64)
-    row_starts, parents = np.zeros(len(begins) + 1, dtype=np.int64), np.full(len(begins), -1, dtype=np.int64)
-    for s in range(len(begins)):
+    groups = 0
+    for j in range(count):
+        groups += first[j] == j
+    columns, group = np.empty(groups + 1, dtype=np.int64), np.empty(count, dtype=np.int64)
+    columns[groups], s = count, 0
+    for j in range(count):
+        if first[j] == j:
+            columns[s] = j
+            s += 1
+    row_starts, parents = np.zeros(groups + 1, dtype=np.int64), np.full(groups, -1, dtype=np.int64)
+    for s in range(groups):
         group[columns[s] : columns[s + 1]] = s
         last = columns[s + 1] - 1
         row_starts[s + 1] = row_starts[s] + starts[last + 1] - starts[last]
     below = np.empty(row_starts[-1], dtype=np.int64)
-    for s in range(len(begins)):
+    for s in range(groups):
         last = columns[s + 1] - 1
         below[row_starts[s] : row_starts[s + 1]] = rows[starts[last] : starts[last + 1]]
         if starts[last + 1] > starts[last]:
@@ -71,7 +77,9 @@ def factorise(
     columns, row_starts, below, parents = fronts
     list_starts, lists = edge_lists
     d, count = at_nodes.shape[1], len(parents)
-    largest = (np.diff(columns) + np.diff(row_starts)).max() * d if count else 0
+    largest = 0
+    for s in range(count):
+        largest = max(largest, (columns[s + 1] - columns[s] + row_starts[s + 1] - row_starts[s]) * d)
     work = np.empty(largest * largest)  # for every front in turn: new memory would cost more than the arithmetic
     local = np.empty(len(at_nodes), dtype=np.int64)
     kept = [np.empty((0, 0)) for _ in range(count)]
@@ -193,7 +201,10 @@ def solve_factored(rhs: Floats, fronts: Any, places: Ints, storage: Floats) -> F
     columns, row_starts, below, parents = fronts
     d = rhs.shape[1]
     x = rhs.copy().reshape(rhs.size)
-    rest = np.empty(np.diff(row_starts).max() * d if len(parents) else 0)
+    longest = 0
+    for s in range(len(parents)):
+        longest = max(longest, row_starts[s + 1] - row_starts[s])
+    rest = np.empty(longest * d)
     for s in range(len(parents)):
         first, own = columns[s] * d, (columns[s + 1] - columns[s]) * d
         rows = below[row_starts[s] : row_starts[s + 1]]

@@ -38,7 +38,10 @@ def prox_kinked(
 def _prox_kinked_node(node: Any, guess: Floats, w: Floats, beta: Floats) -> None:
     """One node of ``prox_kinked``: fills w and beta."""
     X, _, low, high, _, bend = node
-    rows, most = X / np.sqrt(bend), min(X.shape)  # rows in the metric of the quadratic term
+    rows, most = np.empty(X.shape), min(X.shape)  # rows in the metric of the quadratic term
+    for k in range(X.shape[1]):
+        for r in range(len(X)):
+            rows[r, k] = X[r, k] / np.sqrt(bend[k])
     free, Q, R = np.empty(most + 1, np.int64), np.empty((most, X.shape[1])), np.empty((most, most))
     beyond, size = np.empty(len(X)), np.empty(len(X))
     count = _guess_free(node, guess, rows, beta, free, Q, R)
@@ -107,12 +110,21 @@ def _find_wrong(beyond: Floats, size: Floats, beta: Floats, low: Floats, high: F
     for r in range(len(beta)):
         wrong = abs(beyond[r]) / size[r] if size[r] > 0 else 0.0
         can_move = beta[r] < high[r] if beyond[r] > 0 else beta[r] > low[r]
-        if wrong <= worst or not can_move or (free == r).any():
+        if wrong <= worst or not can_move or _among(r, free):
             continue
         found = r
         if first:
             break
         worst = wrong
+    return found
+
+
+@njit(cache=True)
+def _among(r: int, free: Ints) -> bool:
+    """Whether a row is free."""
+    found = False
+    for j in range(len(free)):  # loops are compiled in half the time of expressions with arrays, here and below
+        found |= free[j] == r
     return found
 
 
@@ -133,10 +145,14 @@ def _move_free(beyond: Floats, beta: Floats, low: Floats, high: Floats, free: In
 def _exchange(along: Floats, rises: bool, beta: Floats, low: Floats, high: Floats, free: Ints, R: Floats) -> int:
     """Move the β of dependent rows, the last of ``free`` and those before, at constant Xᵀβ; who hits a border first."""
     step = np.empty(len(free))
-    step[:-1] = -along
+    for j in range(len(along)):
+        step[j] = -along[j]
     _solve_upper(R, step[:-1])
     step[-1] = 1.0
-    return _walk(step if rises else -step, np.inf, beta, low, high, free)
+    if not rises:
+        for j in range(len(step)):
+            step[j] = -step[j]
+    return _walk(step, np.inf, beta, low, high, free)
 
 
 @njit(cache=True)
@@ -163,16 +179,25 @@ def _project(row: Floats, Q: Floats) -> tuple[Floats, Floats]:
     along, left = np.zeros(len(Q)), row.copy()
     for _ in range(2):  # once more, for orthogonality to rounding
         for j in range(len(Q)):
-            part = np.sum(Q[j] * left)
+            part = _inner(Q[j], left)
             along[j] += part
-            left -= part * Q[j]
+            for k in range(len(left)):
+                left[k] -= part * Q[j, k]
     return along, left
+
+
+@njit(cache=True)
+def _inner(one: Floats, other: Floats) -> float:
+    total = 0.0
+    for k in range(len(one)):
+        total += one[k] * other[k]
+    return total
 
 
 @njit(cache=True)
 def _depends(left: Floats, row: Floats) -> bool:
     """Whether a row depends on others, given what they leave of it."""
-    return bool(np.sum(left * left) <= DEPENDENT**2 * np.sum(row * row))
+    return bool(_inner(left, left) <= DEPENDENT**2 * _inner(row, row))
 
 
 @njit(cache=True)
@@ -181,8 +206,12 @@ def _append(r: int, rows: Floats, free: Ints, count: int, Q: Floats, R: Floats) 
     along, left = _project(rows[r], Q[:count])
     if count == len(R) or _depends(left, rows[r]):
         return count
-    length = np.sqrt(np.sum(left * left))
-    R[:count, count], R[count, count], Q[count], free[count] = along, length, left / length, r
+    length = np.sqrt(_inner(left, left))
+    R[count, count], free[count] = length, r
+    for j in range(count):
+        R[j, count] = along[j]
+    for k in range(len(left)):
+        Q[count, k] = left[k] / length
     return count + 1
 
 
