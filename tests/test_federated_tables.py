@@ -354,7 +354,8 @@ def test_what_leaves_is_declared_and_no_row_is_in_it(tmp_path):
         declared |= {work.text for work in WORKS.values()}
         others = set(left["what"]) - declared
         assert {what.split(",")[0] for what in others} == {
-            "names of nodes and columns", "parameters", "measured: height", "inner products of gradients and directions",
+            "names of nodes and columns", "parameters", "measured: height",
+            "inner products of gradients and directions",
         }  # fmt: skip
         sent = b"".join(answer for site, answer in post.answers if site == name)
         own = cut(table, 2)[name]
