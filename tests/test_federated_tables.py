@@ -29,6 +29,7 @@ from kinfolk.federation.tables.site_trees import check_plans
 from kinfolk.federation.tables.works import NUMBERS, WORKS, question, read_answer
 from kinfolk.report.site import SHARES, write_site
 from kinfolk.tables import Settings
+from kinfolk.tables.families import Candidate
 
 pytest.importorskip("cryptography", reason="the package cryptography is not installed")
 MEMBERS = "pooled,slopes,tailored,wide"
@@ -317,6 +318,21 @@ def test_boosting_of_other_targets_and_a_site_with_few_rows(target, tmp_path):
     )  # fmt: skip
     assert np.isfinite(run.leaderboard["error"].astype(float)).all()
     assert len(services["small"].predict(tables["small"])) == 2
+
+
+def test_weights_are_those_of_one_table_whose_candidates_are_fitted_exactly(tmp_path, monkeypatch):
+    """One row for every node and λ of all sizes: candidates that are only nearly fitted change the blend."""
+    runs = Candidate.runs
+    monkeypatch.setattr(Candidate, "runs", lambda self, network, values, accuracy: runs(self, network, values, 1e-10))
+    rng = np.random.default_rng(6)
+    table = pandas.DataFrame({"town": [f"t{k:02d}" for k in range(30)], "x": rng.random(30), "y": rng.random(30)})
+    table["age"] = rng.normal(40, 5, size=30)
+    table["votes"] = np.sin(4 * table["x"]) + 0.02 * table["age"] + 0.1 * rng.normal(size=30)
+    settings = {"node": "town", "target": "votes", "members": "pooled,tailored,wide", "folds": 2}
+    run, *_ = together(cut(table, 2, "town"), tmp_path, **settings)
+    one = learn(table, progress=False, **settings)
+    assert_same(run, one)
+    np.testing.assert_allclose(list(run.weights.values()), one.weights[list(run.weights)], atol=1e-4)
 
 
 def test_over_sockets(tmp_path):
