@@ -407,8 +407,8 @@ def _print_audit(participant: Any, noise: Any, nodes: int, trials: int) -> None:
     for column in ("in or out", "at 1 %", "row"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in found.to_dict("records"):
-        numbers = (f"{row[each]:.2f}" for each in ("auc", "hits", "reconstruction"))
-        table.add_row(shown(str(row["node"])), f"{row['rows']:,}", shown(row["place"]), str(row["knows"]), *numbers)
+        numbers = (f"{row[name]:.2f}" for name in ("auc", "hits", "reconstruction"))
+        table.add_row(shown(str(row["node"])), f"{row['rows']:,}", shown(row["place"]), row["knows"], *numbers)
     console = Console()
     console.print(table)
     console.print(words.AUDIT_LEGEND, highlight=False)
