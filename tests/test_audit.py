@@ -1,5 +1,7 @@
 """An audit finds what is known to be there: a row alone at its node, and nothing behind noise, seals and masks."""
 
+import os
+
 import numpy as np
 import pandas
 import pytest
@@ -21,7 +23,7 @@ from kinfolk.federation.service import Agreed, SiteService
 from kinfolk.federation.site_run import Care
 from kinfolk.federation.site_table import agreed_columns
 from kinfolk.federation.spending import spent
-from kinfolk.federation.tables.masks import Masks, new_salt, summed, to_numbers
+from kinfolk.federation.tables.masks import Masks, summed, to_numbers
 from kinfolk.federation.taking_part import Participant
 
 ALGORITHM = GTVMin(Squared(intercept=True), lam=0.5, steps="published")
@@ -151,7 +153,7 @@ def test_sums_of_one_row_are_the_row_unless_they_are_masked(tmp_path):
     rng = np.random.default_rng(0)
 
     def new_masks():
-        salts = {each: new_salt() for each in names}
+        salts = {each: os.urandom(16) for each in names}
         return {
             one: Masks(keys[one], one, salts[one], {Peer(two, keys[two].public): salts[two]})
             for one, two in (names, names[::-1])

@@ -18,6 +18,7 @@ from kinfolk.typing import Bools, Floats
 ALARMS = 0.01  # share of false alarms at which hits are counted
 APART = 4.0  # two variances differ by more than chance explains
 SMALLEST = 1e-18  # of a variance, as a part of the square of the values
+LEAST = 1e-200  # of a variance: squares divided by it are finite
 EVALUATIONS = 40  # steps of the solver
 SOLVED = 1e-10  # mean of squares, in deviations: no other start does better
 
@@ -68,9 +69,9 @@ def _tamed(inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
 def _likelihood(inside: Floats, outside: Floats) -> Callable[[Floats], Floats]:
     """The logarithm of how much likelier messages are inside than outside."""
     centre = [each.mean(axis=0) for each in (inside, outside)]
-    floor = SMALLEST * (np.maximum(np.abs(inside).max(axis=0), np.abs(outside).max(axis=0)) ** 2) + np.finfo(float).tiny
+    floor = SMALLEST * (np.maximum(np.abs(inside).max(axis=0), np.abs(outside).max(axis=0)) ** 2) + LEAST
     width = [np.maximum(each.var(axis=0, ddof=1), floor) for each in (inside, outside)]
-    alike: Bools = np.maximum(width[0] / width[1], width[1] / width[0]) < APART
+    alike: Bools = np.maximum(*width) < APART * np.minimum(*width)
     width = [np.where(alike, (width[0] + width[1]) / 2, each) for each in width]
 
     def score(values: Floats) -> Floats:
