@@ -10,7 +10,8 @@ import numpy as np
 import pandas
 import pytest
 
-from kinfolk import FedRelax, InputError, Network, fit, graphs, learn
+from kinfolk import FedAvg, FedRelax, InputError, Network, fit, graphs, learn
+from kinfolk.algorithms.newton import Newton
 from kinfolk.engine.protocol import Missing
 from kinfolk.engine.wire import Blob, Key, WireError
 from kinfolk.federation.carrier import refusal_in
@@ -20,10 +21,12 @@ from kinfolk.federation.lanes import bundled
 from kinfolk.federation.ledger import sent_in_all
 from kinfolk.federation.service import peek
 from kinfolk.federation.sockets import SocketPost, serve
+from kinfolk.federation.tables.fitting import Tailored
 from kinfolk.federation.tables.kept import SiteBlend
 from kinfolk.federation.tables.learning import learn_together
 from kinfolk.federation.tables.masks import Masks, summed, to_numbers, to_words
 from kinfolk.federation.tables.service import TableService
+from kinfolk.federation.tables.site_page import outcome_of
 from kinfolk.federation.tables.site_table import LEAST_NAMED
 from kinfolk.federation.tables.site_trees import check_plans
 from kinfolk.federation.tables.works import NUMBERS, WORKS, question, read_answer
@@ -625,12 +628,26 @@ def test_the_page_of_a_site_with_classes_and_without_held_out_rows(tmp_path):
     assert "t2: middle" in pages[1]  # coefficients of every class
 
 
+OUTCOME = {"verdict": "helps", "judgement": "It helps.", "methods": ["final"], "notes": []}
+QUANTILES = {"errors": np.ones(1), "quantiles": np.ones((1, 5))}
+
+
 @pytest.mark.parametrize("change", [{"methods": [1]}, {"verdict": None}, {"notes": "no"}, {"more": 1}, {"methods": []}])
-def test_an_outcome_that_is_none_is_refused(change, tmp_path):
+def test_an_outcome_that_is_none_is_refused(change):
+    assert outcome_of(OUTCOME, QUANTILES).verdict == "helps"
+    with pytest.raises(WireError, match="Expected how learning together has ended"):
+        outcome_of({**OUTCOME, **change}, QUANTILES)
+    with pytest.raises(WireError, match="Expected how learning together has ended"):
+        outcome_of(OUTCOME, {**QUANTILES, "quantiles": np.ones((1, 6))})  # the page has places for five
+
+
+def test_an_outcome_before_the_test_is_refused(tmp_path):
+    """Otherwise there would be no page, and the site would end without keeping its models."""
     service = TableService("a", shops(4, 12), tmp_path)
-    about = {"verdict": "helps", "judgement": "It helps.", "methods": ["final"], "notes": []}
-    arrays = {"errors": np.ones(1), "quantiles": np.ones((1, 5))}
-    assert refusal_in(service.answer(question(bytes(16), 1, "outcome", {**about, **change}, arrays)[1]))
+    describe = question(bytes(16), 1, "describe", Settings("shop", "sales").to_toml(), {})[1]
+    assert refusal_in(service.answer(describe)) is None
+    found = refusal_in(service.answer(question(bytes(16), 2, "outcome", OUTCOME, QUANTILES)[1]))
+    assert "Expected how it has ended after the test" in found[0]
     assert service.facts("f") is None
     service.close()
 
@@ -761,6 +778,33 @@ def test_damaged_questions_get_an_answer(tmp_path):
                 damaged[place] = rng.integers(256)
             assert isinstance(service.answer(bytes(damaged[: rng.integers(1, len(damaged) + 1)])), bytes)
     service.close()
+
+
+@pytest.mark.parametrize(
+    ("secure", "algorithm", "message"),
+    [
+        (False, lambda self, *_: FedAvg(self.loss, average="gradients"), "Expected models on a graph in a lane"),
+        (True, lambda self, *_: Newton(self.loss, common=True), "Expected no sums of site 'site 0' alone in a lane"),
+    ],
+)
+def test_a_coordinator_that_runs_something_else_in_lanes_is_refused(secure, algorithm, message, tmp_path, monkeypatch):
+    """Gradients of every node, or sums of one site although sums are masked: no owner has agreed to that."""
+    monkeypatch.setattr(Tailored, "algorithm", algorithm)
+    settings = {"node": "shop", "target": "sales", "members": "pooled,tailored", "folds": 2, "lam": 1.0}
+    with pytest.raises(InputError, match=message):
+        together(cut(shops(4, 12), 2), tmp_path, secure=secure, **settings)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_site_that_nobody_has_agreed_to_is_refused(secure, tmp_path):
+    """A coordinator could make it up, and so open masks and letters; as a neighbour, or where sums are masked."""
+    tables = cut(shops(4, 12), 2)
+    settings = Settings("shop", "sales", lam=1.0, folds=2, members=("pooled", "tailored"))
+    services = {name: TableService(name, each, tmp_path / name, sites=["site 0"]) for name, each in tables.items()}
+    with pytest.raises(InputError, match="Expected the agreed sites, got 'site 1' besides"):
+        learn_together(Direct(services), list(services), settings, secure=secure)
+    for service in services.values():
+        service.close()
 
 
 @pytest.mark.parametrize("values", [[[1e9, 10.0, 1.0]], [[4.0, 1e6, 1.0]], [[4.0, 2.0, 1.0]] * 300])

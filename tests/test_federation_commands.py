@@ -352,6 +352,14 @@ def test_a_site_takes_part_in_as_many_rounds_and_runs_as_its_owner_has_agreed_to
     assert fit(problem, rounds=1, **{**main, "engine": coordinator}).rounds == 1
 
 
+def test_a_run_that_is_begun_anew_counts_once_more_whatever_it_is_called(tmp_path):
+    """A coordinator could otherwise begin without end, in another lane or in turns with another run."""
+    for run in (b"one", b"two", b"one"):
+        Allowance(rounds=1, runs=3).begin(run, "north", tmp_path)
+    with pytest.raises(InputError, match="Expected 3 runs at most, as the owner of site 'north' has agreed to"):
+        Allowance(rounds=1, runs=3).begin(b"one", "north", tmp_path)
+
+
 def test_a_site_is_not_asked_for_the_same_round_without_end():
     Allowance(rounds=4, runs=1).check(4, 50, "north")
     with pytest.raises(InputError, match="Expected 4 rounds at most, as the owner of site 'north' has agreed to"):

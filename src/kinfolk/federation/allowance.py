@@ -29,11 +29,9 @@ class Allowance:
     runs: int
 
     def begin(self, run: bytes, site: str, folder: Path) -> None:
-        """Count a run, unless it is known; refuse one too many."""
+        """Count a run; refuse one too many. One that is begun anew is another, whatever a coordinator calls it."""
         path = folder / COUNTED
-        known = list(read_json(path).get("runs", [])) if path.exists() else []
-        if run.hex() in known:
-            return
+        known = list(read_json(path).get("runs", []))
         if len(known) >= self.runs:
             raise InputError(
                 f"Expected {self.runs:,} runs at most, as the owner of site {site!r} has agreed to, got one more: send "

@@ -276,17 +276,17 @@ class FitParticipant(Participant):
         agreement = self.invitation.agreement
         return TableService(
             self.invitation.site, self.table, self.folder, secure=agreement.secure, settings=agreement.table_settings,
-            allowance=self.allowance, fewest=agreement.fewest or None,
+            allowance=self.allowance, fewest=agreement.fewest or None, sites=agreement.sites,
         )  # fmt: skip
 
     def keep(self, service: Any) -> Path | None:
-        """Keep the blend, and write the page of this site; then a job that has ended need not be repeated."""
+        """Keep the blend, then write the page of this site; then a job that has ended need not be repeated."""
         from kinfolk.report.site import write_site
 
+        kept = None if service.blend is None else service.blend.save(self.folder / MODELS)
         facts = service.facts(self.invitation.agreement.name)
         if facts is not None:
             write_site(facts, self.folder / PAGE)
-        kept = None if service.blend is None else service.blend.save(self.folder / MODELS)
         if service.ended:
             service.memory.forget()
         return kept

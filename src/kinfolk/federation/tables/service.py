@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -12,8 +12,11 @@ from typing import Any, cast, get_args
 import numpy as np
 import pandas
 
+from kinfolk.algorithms import GTVMin
+from kinfolk.algorithms.newton import Newton
 from kinfolk.checks import InputError, listing
-from kinfolk.engine.protocol import Arrays
+from kinfolk.engine.protocol import Algorithm, Arrays
+from kinfolk.engine.specs import Spec
 from kinfolk.engine.wire import Key, WireError
 from kinfolk.federation.allowance import Allowance
 from kinfolk.federation.carrier import refusal_in
@@ -24,6 +27,7 @@ from kinfolk.federation.ledger import Entry
 from kinfolk.federation.messages import refusal
 from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.service import ENDED, SiteService, peek
+from kinfolk.federation.site_run import SiteRun
 from kinfolk.federation.tables.agreeing import Agreed, check_settings, mark_of
 from kinfolk.federation.tables.kept import SiteBlend
 from kinfolk.federation.tables.masks import Masks, salt_of
@@ -37,7 +41,7 @@ from kinfolk.federation.traffic import COORDINATOR
 from kinfolk.network.data import Data
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.objective.linear_models import LinearModels
-from kinfolk.report.site import Outcome, SiteFacts
+from kinfolk.report.site import SiteFacts
 from kinfolk.tables.columns import Columns, check_there
 from kinfolk.tables.dates import READERS
 from kinfolk.tables.encoding import Encoder
@@ -82,12 +86,14 @@ class TableService(SiteService):
     fewest : int, optional
         With how many sites masked sums may be made anew if others have gone. None: only with the same as before, since
         from two sums that differ by a site its part can be told.
+    sites : sequence of str, optional
+        With whom the owner has agreed to learn; sums and letters with others are refused. None: with anybody.
     """
 
     def __init__(
         self, name: str, table: pandas.DataFrame, folder: str | Path, units: Mapping[str, str] | None = None,
         *, secure: bool = False, settings: Settings | None = None, allowance: Allowance | None = None,
-        fewest: int | None = None,
+        fewest: int | None = None, sites: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         if table.empty:
             raise InputError("Expected rows at this site, got none: check the file, or leave the federation.")
@@ -95,6 +101,7 @@ class TableService(SiteService):
         self.given, self.units = table.rename(columns=str), units or {}
         self.blend: SiteBlend | None = None  # of the last job that has finished
         self.secure, self.settings, self.jobs, self.fewest = secure, settings, allowance, fewest
+        self.sites = sites
         self._forget()
         self.memory = Memory(self.folder)
         self._recall()
@@ -104,7 +111,6 @@ class TableService(SiteService):
         for run in self.runs.values():
             run.close()
         self.runs, self.rows = {}, NOT_YET
-        self.outcome: Outcome | None = None  # what all sites were told of the job
         self._present: SiteJob | None = None
         self._last: tuple[bytes, bytes] | None = None  # what was asked, and what was answered
         self._begun: Begun | None = None
@@ -206,6 +212,22 @@ class TableService(SiteService):
             raise WireError("Expected rows that are encoded, this table is not yet: ask about it first.")
         return super()._hello(content)
 
+    def _made(self, join: Join) -> SiteRun:
+        self._check_agreed(join.peers.values())
+        return super()._made(join)
+
+    def _algorithm(self, spec: Spec) -> Algorithm[Any]:
+        """What a lane runs: models on graphs, and no other algorithm, as the coordinator would read more of that."""
+        found = super()._algorithm(spec)
+        if not isinstance(found, GTVMin | Newton):
+            raise WireError(f"Expected models on a graph in a lane, got {type(found).__name__}.")
+        if isinstance(found, Newton) and found.common and (self.secure or self._masks is not None):
+            raise WireError(
+                f"Expected no sums of site {self.name!r} alone in a lane where sums are masked, got Newton with common "
+                "models: leave these out."
+            )
+        return found
+
     # ------------------------------------------------------------------ works
 
     def _work(self, content: bytes) -> bytes:
@@ -298,10 +320,17 @@ class TableService(SiteService):
         others = {peer: salt for peer, salt in known.items() if peer != own}
         if known.get(own) != self._salt or not others or any(peer.name == self.name for peer in others):
             raise WireError("Expected the keys of this site and of others, got something else.")
+        self._check_agreed(others)
         Pins(self.folder).check(dict(enumerate(others)))
         self._check_company({peer.name for peer in known})
         self._masks = Masks(self.key, self.name, self._salt, others)
         return {}, {}
+
+    def _check_agreed(self, peers: Iterable[Peer]) -> None:
+        """Refuse sites that the owner has not agreed to: a coordinator could have made them up."""
+        strangers = [] if self.sites is None else [peer.name for peer in peers if peer.name not in self.sites]
+        if strangers:
+            raise WireError(f"Expected the agreed sites, got {listing(strangers)} besides: invite anew.")
 
     def _check_company(self, names: set[str]) -> None:
         """Masked sums of a table are made with the same sites, or with fewer if the owner has agreed to that."""
@@ -410,14 +439,15 @@ class TableService(SiteService):
 
     def _outcome(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         """Keep what the coordinator tells in the end, for the page of this site."""
-        self.outcome = outcome_of(about, arrays)
+        self.job.told(outcome_of(about, arrays))
         return {}, {}
 
     def facts(self, federation: str) -> SiteFacts | None:
         """What the page of this site shows; None before a job has finished. It has rows, and stays here."""
-        if self.outcome is None:
+        job = self._present
+        if job is None or job.outcome is None:
             return None
-        return site_facts(self.job, self.outcome, federation, self.name, self.folder)
+        return site_facts(job, job.outcome, federation, self.name, self.folder)
 
     def _lane_models(self, lane: int) -> Floats:
         if lane not in self.runs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from kinfolk.federation.tables.site_test import SiteTest
 from kinfolk.federation.tables.site_tied import SiteTied
 from kinfolk.federation.tables.site_trees import SiteTrees
 from kinfolk.federation.tables.unseen import Unseen
+from kinfolk.report.site import Outcome
 from kinfolk.tables.members.boosted import SITE_BOOSTED, SITE_TIED
 from kinfolk.tables.members.scores import LinearScores
 from kinfolk.tables.members.slopes import LinearFit
@@ -41,6 +41,7 @@ class SiteJob:
         self.tied = SiteTied(table, self.unseen, self.trees)
         self.test: SiteTest | None = None
         self.weights: dict[str, float] = {}
+        self.outcome: Outcome | None = None  # what all sites were told
 
     def finish(
         self, graphs: Mapping[str, Sequence[Floats]], weights: Mapping[str, float], control: Mapping[str, float],
@@ -50,6 +51,8 @@ class SiteJob:
         names = {name.removeprefix(CONTROL) for name in (*graphs, *weights, *control)}
         if not names <= set(MEMBERS):
             raise WireError(f"Expected members among {', '.join(MEMBERS)}, got others.")
+        if len(arrays["boosted"]) > 1:
+            raise WireError("Expected trees of one plan at most, got several.")
         table = self.table
         models: dict[str, Kept] = {"pooled": self._linear(arrays["pooled"][:, None, :])}
         if int(arrays["slopes"]) >= 0:
@@ -75,6 +78,12 @@ class SiteJob:
     def _linear(self, w: Floats) -> LinearFit:
         return LinearFit(LinearScores(w, self.table.target))
 
+    def told(self, outcome: Outcome) -> None:
+        """Keep how it has ended at all sites, once it has ended here."""
+        if self.test is None:
+            raise WireError("Expected how it has ended after the test, got it before.")
+        self.outcome = outcome
+
     @property
     def tested(self) -> SiteTest:
         """The test, when there is one."""
@@ -82,7 +91,7 @@ class SiteJob:
             raise WireError("Expected questions about a test after it, got one before.")
         return self.test
 
-    @cached_property
+    @property
     def blend(self) -> SiteBlend:
         """What predicts, when all is done."""
         table = self.table

@@ -15,7 +15,7 @@ from kinfolk.federation.ledger import sent_in_all
 from kinfolk.federation.tables.kept import LEVEL
 from kinfolk.federation.tables.site_job import SiteJob
 from kinfolk.report.facts import Role
-from kinfolk.report.site import Outcome, SiteFacts
+from kinfolk.report.site import SHARES, Outcome, SiteFacts
 from kinfolk.tables.members.slopes import LinearFit
 
 TEXTS = {"verdict": str, "judgement": str, "methods": list, "notes": list}
@@ -25,7 +25,8 @@ def outcome_of(about: Mapping[str, Any], arrays: Arrays) -> Outcome:
     """What a coordinator tells in the end, checked; its words are shown, and nothing else is done with them."""
     sound = set(about) == set(TEXTS) and all(isinstance(about[name], kind) for name, kind in TEXTS.items())
     sound = sound and all(isinstance(each, str) for name in ("methods", "notes") for each in about[name])
-    if not sound or not len(about["methods"]) == len(arrays["errors"]) == len(arrays["quantiles"]):
+    shape = len(about["methods"]) if sound else 0, len(SHARES)
+    if not sound or arrays["errors"].shape != shape[:1] or arrays["quantiles"].shape != shape:
         raise WireError("Expected how learning together has ended, got something else.")
     quantiles = tuple(tuple(each) for each in arrays["quantiles"].tolist())
     methods, notes = tuple(about["methods"]), tuple(about["notes"])
