@@ -780,6 +780,20 @@ def test_damaged_questions_get_an_answer(tmp_path):
     service.close()
 
 
+def test_a_site_splits_its_rows_once_in_a_job(tmp_path):
+    """A coordinator chooses the numbers of nodes, which decide the split: sums over many splits would tell rows."""
+    service = TableService("a", shops(4, 12), tmp_path)
+    describe = question(bytes(16), 1, "describe", Settings("shop", "sales").to_toml(), {})[1]
+    about = {"numbers": ["price"], "categories": [], "dates": [], "coords": [], "written": []}
+    arrays = {"numbers": np.arange(4), "cut": np.float64(0.0), "tested": np.zeros(4, dtype=bool)}
+    count = [question(bytes(16), number, "count", about, arrays)[1] for number in (2, 3)]
+    assert [refusal_in(service.answer(each)) for each in (describe, count[0], count[0])] == [None] * 3
+    describe = question(bytes(16), 3, "describe", Settings("shop", "sales").to_toml(), {})[1]
+    for again in (count[1], describe):
+        assert "once in a job, got it again: begin anew" in refusal_in(service.answer(again))[0]
+    service.close()
+
+
 @pytest.mark.parametrize(
     ("secure", "algorithm", "message"),
     [

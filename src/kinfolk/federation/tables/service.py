@@ -56,6 +56,7 @@ NOT_YET = SiteRows(["?"], ["?"], Data(np.zeros((1, 1)), np.zeros(1), np.array([0
 
 COMPANY = "summed-with.json"
 FIRST = ("introduce", "describe")  # questions that begin a job
+ONCE = ("describe", "count", "encode")  # they decide which rows are summed: many such sums would tell single rows
 IN_LANES = (
     "parameters for neighbours, sealed; for the coordinator inner products and measures of every node and, unless sums "
     "are masked, gradients and curvatures summed over the nodes of this site"
@@ -119,6 +120,7 @@ class TableService(SiteService):
         self._masks: Masks | None = None
         self._company: dict[str, Any] = {}  # with whom sums are made
         self._sizes: dict[str, int] = {}
+        self._settled: set[str] = set()  # questions that were answered, of those that are answered once
 
     @cached_property
     def _mark(self) -> str:
@@ -244,6 +246,8 @@ class TableService(SiteService):
             self._forget()
             self._begun = self.memory.begin(key.run, self._mark)
             (self.folder / ENDED).unlink(missing_ok=True)
+        if name in self._settled:
+            raise WireError(f"Expected the question {name!r} once in a job, got it again: begin anew.")
         if self.secure and self._masks is None and WORKS[name].summed:
             raise WireError(f"Expected secure sums, as site {self.name!r} wants them: learn with secure=True.")
         try:
@@ -254,6 +258,7 @@ class TableService(SiteService):
             log.exception("site %s cannot work with its table", self.name)
             return refusal(key, "Expected a table that can be learnt from, got another; the log of the site has more.")
         self._number = key.number
+        self._settled |= {name} & set(ONCE)
         return self._told(key, name, text, out)
 
     def _check_number(self, last: int, number: int) -> None:
