@@ -17,6 +17,7 @@ from kinfolk.federation.agreement import Agreement
 from kinfolk.federation.attacks import told_apart
 from kinfolk.federation.audit import COORDINATOR, OTHERS, POPULATION, RELAY, Audit, RecordedRun, audit
 from kinfolk.federation.coordinator import Federation
+from kinfolk.federation.files import Journal
 from kinfolk.federation.keys import Peer, SiteKey
 from kinfolk.federation.operating import invitation_for, make_federation
 from kinfolk.federation.service import Agreed, SiteService
@@ -127,6 +128,24 @@ def test_noise_at_real_sites_is_secret_counted_and_sent_again_alike(tmp_path):
     again.close()
 
 
+def test_noise_promises_nothing_where_the_coordinator_reads_curvatures(tmp_path):
+    """As in one process: what it reads exactly may come back in its replies."""
+    algorithm = GTVMin(Squared(intercept=True), lam=0.5)
+    taken_part(tmp_path, algorithm, Care(Noise(clip=2.0, scale=20.0)), rounds=1)
+    table = spent(tmp_path / "site 0").set_index("to")
+    assert np.isinf(table["epsilon"]).all()
+    assert set(table.index) == {"site 1", "site 2", COORDINATOR}
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"a": 1}', b'{"secret": "no", "clip": 2.0, "scale": 20.0, "delta": 1e-5}'])
+def test_damaged_noise_is_a_sentence(content, tmp_path):
+    care = Care(Noise(clip=2.0, scale=20.0))
+    rows = taken_part(tmp_path, care=care, rounds=1)[0]
+    next((tmp_path / "site 0").glob("runs/*/noise.json")).write_bytes(content)
+    with pytest.raises(InputError, match="is damaged"):
+        SiteService("site 0", rows["site 0"], tmp_path / "site 0", care=care)
+
+
 def test_another_noise_in_the_middle_of_a_run_is_refused(tmp_path):
     taken_part(tmp_path, care=Care(Noise(clip=2.0, scale=20.0)))
     for care in (Care(), Care(Noise(clip=2.0, scale=1.0))):
@@ -140,9 +159,17 @@ def test_an_audit_needs_a_record_and_the_same_rows(tmp_path):
     agreed = Agreed(None, [ALGORITHM], list(rows))
     with pytest.raises(InputError, match="take part with --record"):
         RecordedRun.read("site 0", tmp_path / "site 0", rows["site 0"], agreed)
-    recorded(tmp_path / "again")
+    first = recorded(tmp_path / "again")[0][0]
+    journal = Journal(next((tmp_path / "again" / "site 0").glob("runs/*/recorded")))
+    journal.append(journal.found[-1])  # killed before it had kept the request, the site was asked again
+    journal.close()
+    read = RecordedRun.read("site 0", tmp_path / "again" / "site 0", rows["site 0"], agreed)
+    assert read.requests == first.requests
     with pytest.raises(InputError, match="Expected the rows that site 'site 0' has taken part with"):
         RecordedRun.read("site 0", tmp_path / "again" / "site 0", rows["site 1"], agreed)
+    journal.path.write_bytes(b"")
+    with pytest.raises(InputError, match="take part with --record"):
+        RecordedRun.read("site 0", tmp_path / "again" / "site 0", rows["site 0"], agreed)
 
 
 def test_sums_of_one_row_are_the_row_unless_they_are_masked(tmp_path):

@@ -79,7 +79,9 @@ class RecordedRun:
         """The last run in the folder of a site, with the rows that it was made with."""
         current = folder / CURRENT
         found = sorted((folder / "runs").glob(f"{current.read_text()}-*")) if current.exists() else []
-        if not found or not (found[0] / RECORDED).exists():
+        found = [each for each in found if (each / JOINED).exists() and (each / RECORDED).exists()]
+        requests = _records(found[0] / RECORDED) if found else []
+        if not requests:
             raise InputError(
                 f"Expected a run that was recorded in {str(folder)!r}, found none: take part with --record."
             )
@@ -91,9 +93,7 @@ class RecordedRun:
         if algorithm is None:
             raise InputError("Expected the run of this invitation, the folder has one of another: pass its invitation.")
         ordered = rows.with_features(join.features)
-        return cls(
-            name, joined, algorithm, ordered, SiteKey.at(folder), _records(found[0] / RECORDED), noise_of(found[0])
-        )
+        return cls(name, joined, algorithm, ordered, SiteKey.at(folder), requests, noise_of(found[0]))
 
     def _join(self) -> Join:
         """Decoded anew, as what is computed from rows is kept with it."""
@@ -132,11 +132,11 @@ class RecordedRun:
 
 
 def _records(path: Path) -> list[bytes]:
-    """All records of a journal, which stays as it is."""
+    """All records of a journal, which stays as it is; what a site that was killed was asked again stands there once."""
     with tempfile.TemporaryDirectory() as place:
         journal = Journal(Path(shutil.copy(path, place)))
         journal.close()
-        return list(journal.found)
+        return [each for each, before in zip(journal.found, [b"", *journal.found], strict=False) if each != before]
 
 
 def _finite(values: Any) -> Floats:

@@ -247,12 +247,14 @@ class SiteRun:
         return answer
 
     def _spend(self, noise: Noise, asked: Asked) -> None:
-        """Write down who reads messages with noise."""
+        """Write down who reads messages with noise; with what the coordinator reads exactly, noise promises nothing."""
         assert self.told is not None
+        read = [self.terms.sends.coordinator[name] for name in self.told.coordinator]
+        exact = any(not (sent.noisy or sent.public) for sent in read)
         receivers = [self.join.peers[site].name for site in self.told.neighbours]
-        sends = self.terms.sends.coordinator
-        receivers += ["coordinator"] if any(sends[name].noisy for name in self.told.coordinator) else []
-        Spending(self.ledger.path.parent).add(asked.key.run, asked.key.number, noise, receivers)
+        receivers += ["coordinator"] if exact or any(sent.noisy for sent in read) else []
+        spent = replace(noise, scale=0.0) if exact else noise
+        Spending(self.ledger.path.parent).add(asked.key.run, asked.key.number, spent, receivers)
 
     def replay(self, content: bytes) -> tuple[Messages, bytes]:
         """Answer a request of a run that is over once more, for an audit: what is told, and as it would leave."""

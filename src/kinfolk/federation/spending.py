@@ -14,7 +14,8 @@ from typing import Self
 import numpy as np
 import pandas
 
-from kinfolk.checks import InputError
+from kinfolk.checks import InputError, check_parameters
+from kinfolk.engine.checkpoint import damage_noticed
 from kinfolk.engine.noise import Noise
 from kinfolk.engine.privacy import epsilon
 from kinfolk.engine.protocol import Turn
@@ -58,13 +59,24 @@ class SecretNoise:
                 "Expected the noise with which this site has begun the present run, got other: pass the same --clip "
                 "and --noise again, or none if there was none."
             )
-        return None if noise is None else SecretNoise(noise, bytes.fromhex(read_json(folder / SECRET)["secret"]))
+        return _secret_noise(folder)
 
 
 def noise_of(folder: Path) -> Noise | None:
     """The noise that a run was begun with; None: there is none."""
+    found = _secret_noise(folder)
+    return None if found is None else found.noise
+
+
+def _secret_noise(folder: Path) -> SecretNoise | None:
     found = read_json(folder / SECRET)
-    return Noise(**{name: found[name] for name in ("clip", "scale", "delta")}) if found else None
+    if not found:
+        return None
+    with damage_noticed(folder / SECRET):
+        noise = Noise(**{name: found[name] for name in ("clip", "scale", "delta")})
+        check_parameters(noise)
+        secret = bytes.fromhex(found["secret"])
+    return SecretNoise(noise, secret)
 
 
 class Spending:
