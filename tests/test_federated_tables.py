@@ -108,6 +108,14 @@ def assert_same_errors(run, pooled, digits=4):
         )
 
 
+def assert_same_intervals(service, pooled, own, target):
+    """A site predicts the same, and as widely, as one table does."""
+    ours, theirs = service.predict(own, interval=0.8), pooled.predict(own, interval=0.8)
+    np.testing.assert_allclose(ours[target], theirs[target], rtol=0, atol=2e-3)
+    width = (theirs["high"] - theirs["low"]).to_numpy()
+    np.testing.assert_allclose(ours["high"] - ours["low"], width, rtol=0.02)  # bins of residuals are that wide
+
+
 # ---------------------------------------------------------------------- the same answer
 
 
@@ -120,10 +128,9 @@ def test_numbers_on_a_map(tmp_path):
     assert set(run.leaderboard.index) == {"final", "pooled", "slopes", "tailored", "wide", "alone", "control"}
     assert post.exchanges == run.exchanges
     own = cut(table, 2)["site 1"]
-    ours, theirs = services["site 1"].predict(own, interval=0.8), pooled.predict(own, interval=0.8)
-    np.testing.assert_allclose(ours["sales"], theirs["sales"], rtol=0, atol=2e-3)
-    width = (theirs["high"] - theirs["low"]).to_numpy()
-    np.testing.assert_allclose(ours["high"] - ours["low"], width, rtol=0.02)  # bins of residuals are that wide
+    assert_same_intervals(services["site 1"], pooled, own, "sales")
+    with pytest.raises(InputError, match="Expected nodes that this site has learnt with, such as 'shop 3', got 'new'"):
+        services["site 1"].predict(own.assign(shop="new"))
 
 
 def test_two_classes_and_kin_by_similarity(tmp_path):
@@ -147,10 +154,14 @@ def test_later_times_and_given_edges(tmp_path):
     table["use"] += 0.1 * rng.normal(size=96)
     settings = {"node": "node", "target": "use", "time": "day", "members": "pooled,slopes,tailored"}
     edges = [("a", "b"), ("b", "c"), ("c", "d")]
-    run, *_ = together(cut(table, 2, "node"), tmp_path, edges=edges, **settings)
+    run, _, services = together(cut(table, 2, "node"), tmp_path, edges=edges, **settings)
     pooled = learn(table, edges=edges, progress=False, **settings)
     assert_same(run, pooled)
     assert run.judgement.unit == "times"
+    for name, own in cut(table, 2, "node").items():
+        assert_same_intervals(services[name], pooled, own, "use")
+    with pytest.raises(WireError, match="Expected scales without each of 3 windows of time, got 1"):
+        services["site 0"].job.unseen.reach(np.zeros((3, 2)), 1.0, run.ready.predicted_times)
     assert run.trend_left_out == ("no trend" in [note.kind for note in pooled.remarks])
 
 

@@ -54,6 +54,7 @@ class Work:
 WHOLE = "int64"
 LOSSES = Array("sums of losses over held-out rows", ("values", "folds"))
 FITS = ("parts", "values", "scores")
+SPANS, SCALES = ("spans", "nodes"), ("three", "scales")  # windows of time, one where no later times are predicted
 REDUCED = {
     "common": Array("matrices of a Newton step, summed over nodes", (*FITS, "width", "width")),
     "pull": Array("gradients of a Newton step, summed over nodes", (*FITS, "width")),
@@ -257,19 +258,22 @@ WORKS: dict[str, Work] = {
             "weights": Array("their weights", ("members",)),
         },
         gives={
-            "sizes": Array("rows that were predicted without being learnt from, by node", ("nodes",), WHOLE),
-            "squares": Array("sums of squares of their residuals, by node", ("nodes",)),
-            "fourths": Array("sums of fourth powers of their residuals, by node", ("nodes",)),
+            "sizes": Array("rows that were predicted without being learnt from, by window and node", SPANS, WHOLE),
+            "squares": Array("sums of squares of their residuals, by window of time and node", SPANS),
+            "fourths": Array("sums of fourth powers of their residuals, by window of time and node", SPANS),
         },
     ),
     "reach": Work(
         takes={
-            "shrinkage": Array("centre, variance and noise of scales", ("three",)),
+            "shrinkage": Array("centre, variance and noise of scales, in all and without each window", SCALES),
             "unit": Array("unit of residuals at nodes never seen"),
+            "times": Array("different times that were predicted", ("times",)),
         },
         gives={
             "inside": Array("how many residuals are so many scales of their node, bin by bin", ("bins",), WHOLE),
             "outside": Array("how many residuals of one model for all are so large, bin by bin", ("bins",), WHOLE),
+            "time_rows": Array("residuals of both kinds at each time that was predicted", ("two", "times"), WHOLE),
+            "time_squares": Array("sums of their squares at each time", ("two", "times")),
         },
         summed=True,
     ),
@@ -284,7 +288,7 @@ WORKS: dict[str, Work] = {
             "weights": Array("weights", ("weighed",)),
             "control": Array("weights of the control", ("controls",)),
             "moments": Array("times of the test", ("moments",)),
-            "shrinkage": Array("centre, variance and noise of scales; none for classes", ("shrinkage",)),
+            "shrinkage": Array("centre, variance and noise of scales; none for classes", SCALES),
             "inside": Array("quantiles of residuals in scales of their node", ("steps",)),
             "outside": Array("quantiles of residuals at nodes never seen", ("steps",)),
         },
