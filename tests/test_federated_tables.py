@@ -223,6 +223,19 @@ def test_other_targets(target, task, tmp_path):
         np.testing.assert_allclose(ours["high"] - ours["low"], theirs["high"] - theirs["low"], rtol=0.03)
 
 
+def test_steps_of_random_slopes_that_are_too_long_are_taken_back(tmp_path):
+    """Large counts: from zero, Newton's first step makes the objective grow."""
+    rng = np.random.default_rng(4)
+    table = pandas.DataFrame({"town": np.repeat(["a", "b", "c", "d"], 12), "age": rng.normal(size=48)})
+    table["calls"] = rng.poisson(np.exp(4 + np.repeat([-1.0, 0.0, 0.5, 1.0], 12) * table["age"]))
+    settings = {"node": "town", "target": "calls", "task": "count", "members": "slopes", "folds": 2, "lam": 1.0}
+    run, *_ = together(cut(table, 2, "town"), tmp_path, **settings)
+    assert sent_in_all(tmp_path / "site 0").set_index("what")["messages"]["objectives, summed over rows"] > 0
+    pooled = learn(table, progress=False, **settings)
+    for column in ("error", "validated"):
+        np.testing.assert_allclose(run.leaderboard[column]["slopes"], pooled.leaderboard[column]["slopes"], rtol=1e-6)
+
+
 @pytest.mark.parametrize("test", ["nodes", "marks", "marked nodes"])
 def test_whole_nodes_and_marked_rows(test, tmp_path):
     table = shops(8, 12)

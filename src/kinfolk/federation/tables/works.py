@@ -56,6 +56,7 @@ LOSSES = Array("sums of losses over held-out rows", ("values", "folds"))
 FITS = ("parts", "values", "scores")
 SPANS, SCALES = ("spans", "nodes"), ("three", "scales")  # windows of time, one where no later times are predicted
 REDUCED = {
+    "height": Array("objective, summed over rows", FITS),
     "common": Array("matrices of a Newton step, summed over nodes", (*FITS, "width", "width")),
     "pull": Array("gradients of a Newton step, summed over nodes", (*FITS, "width")),
 }
@@ -153,7 +154,16 @@ WORKS: dict[str, Work] = {
     ),
     "slopes begin": Work(
         takes={"strengths": Array("strengths", ("values", "two")), "ridge": Array("ridge term")},
-        gives={"height": Array("objective, summed over rows", FITS), **REDUCED},
+        gives=REDUCED,
+        summed=True,
+    ),
+    "slopes move": Work(
+        takes={
+            "step": Array("steps of the common model", (*FITS, "width")),
+            "size": Array("parts of them", FITS),
+            "back": Array("which fits take back the last one first", FITS, "bool"),
+        },
+        gives=REDUCED,
         summed=True,
     ),
     "slopes try": Work(
@@ -163,14 +173,6 @@ WORKS: dict[str, Work] = {
             "left": Array("which fits go on", FITS, "bool"),
         },
         gives={"height": Array("objectives, summed over rows", ("sizes", *FITS))},
-        summed=True,
-    ),
-    "slopes move": Work(
-        takes={
-            "step": Array("steps of the common model", (*FITS, "width")),
-            "size": Array("parts of them", FITS),
-        },
-        gives=REDUCED,
         summed=True,
     ),
     "slopes end": Work(gives={"losses": LOSSES}, summed=True),
