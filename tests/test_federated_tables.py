@@ -111,6 +111,14 @@ def assert_same_errors(run, pooled, digits=4):
         )
 
 
+def assert_same_intervals(service, pooled, own, target):
+    """A site predicts the same, and as widely, as one table does."""
+    ours, theirs = service.predict(own, interval=0.8), pooled.predict(own, interval=0.8)
+    np.testing.assert_allclose(ours[target], theirs[target], rtol=0, atol=2e-3)
+    width = (theirs["high"] - theirs["low"]).to_numpy()
+    np.testing.assert_allclose(ours["high"] - ours["low"], width, rtol=0.02)  # bins of residuals are that wide
+
+
 # ---------------------------------------------------------------------- the same answer
 
 
@@ -123,10 +131,9 @@ def test_numbers_on_a_map(tmp_path):
     assert set(run.leaderboard.index) == {"final", "pooled", "slopes", "tailored", "wide", "alone", "control"}
     assert post.exchanges == run.exchanges
     own = cut(table, 2)["site 1"]
-    ours, theirs = services["site 1"].predict(own, interval=0.8), pooled.predict(own, interval=0.8)
-    np.testing.assert_allclose(ours["sales"], theirs["sales"], rtol=0, atol=2e-3)
-    width = (theirs["high"] - theirs["low"]).to_numpy()
-    np.testing.assert_allclose(ours["high"] - ours["low"], width, rtol=0.02)  # bins of residuals are that wide
+    assert_same_intervals(services["site 1"], pooled, own, "sales")
+    with pytest.raises(InputError, match="Expected nodes that this site has learnt with, such as 'shop 3', got 'new'"):
+        services["site 1"].predict(own.assign(shop="new"))
 
 
 def test_two_classes_and_kin_by_similarity(tmp_path):
@@ -150,10 +157,14 @@ def test_later_times_and_given_edges(tmp_path):
     table["use"] += 0.1 * rng.normal(size=96)
     settings = {"node": "node", "target": "use", "time": "day", "members": "pooled,slopes,tailored"}
     edges = [("a", "b"), ("b", "c"), ("c", "d")]
-    run, *_ = together(cut(table, 2, "node"), tmp_path, edges=edges, **settings)
+    run, _, services = together(cut(table, 2, "node"), tmp_path, edges=edges, **settings)
     pooled = learn(table, edges=edges, progress=False, **settings)
     assert_same(run, pooled)
     assert run.judgement.unit == "times"
+    for name, own in cut(table, 2, "node").items():
+        assert_same_intervals(services[name], pooled, own, "use")
+    with pytest.raises(WireError, match="Expected scales without each of 3 windows of time, got 1"):
+        services["site 0"].job.unseen.reach(np.zeros((3, 2)), 1.0, run.ready.predicted_times)
     assert run.trend_left_out == ("no trend" in [note.kind for note in pooled.remarks])
 
 
@@ -213,6 +224,19 @@ def test_other_targets(target, task, tmp_path):
         ours, theirs = services["site 1"].predict(own, interval=0.8), pooled.predict(own, interval=0.8)
         np.testing.assert_allclose(ours[target], theirs[target], rtol=0, atol=0.02)
         np.testing.assert_allclose(ours["high"] - ours["low"], theirs["high"] - theirs["low"], rtol=0.03)
+
+
+def test_steps_of_random_slopes_that_are_too_long_are_taken_back(tmp_path):
+    """Large counts: from zero, Newton's first step makes the objective grow."""
+    rng = np.random.default_rng(4)
+    table = pandas.DataFrame({"town": np.repeat(["a", "b", "c", "d"], 12), "age": rng.normal(size=48)})
+    table["calls"] = rng.poisson(np.exp(4 + np.repeat([-1.0, 0.0, 0.5, 1.0], 12) * table["age"]))
+    settings = {"node": "town", "target": "calls", "task": "count", "members": "slopes", "folds": 2, "lam": 1.0}
+    run, *_ = together(cut(table, 2, "town"), tmp_path, **settings)
+    assert sent_in_all(tmp_path / "site 0").set_index("what")["messages"]["objectives, summed over rows"] > 0
+    pooled = learn(table, progress=False, **settings)
+    for column in ("error", "validated"):
+        np.testing.assert_allclose(run.leaderboard[column]["slopes"], pooled.leaderboard[column]["slopes"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("test", ["nodes", "marks", "marked nodes"])

@@ -17,7 +17,7 @@ from kinfolk.report.page import templates
 from kinfolk.report.words import roughly
 from kinfolk.tables.class_scores import calibration_curve, class_scores
 from kinfolk.tables.held_out import HeldOutErrors
-from kinfolk.tables.intervals import Intervals, Windows
+from kinfolk.tables.intervals import Intervals, Moments, Scales, Shrinkage, TimeSums, Windows
 from kinfolk.tables.judging import gain_over, judge
 from kinfolk.tables.node_gains import NodeSums, clearly_worse, node_gains, node_means, share_better
 from kinfolk.tables.target import Target
@@ -399,6 +399,33 @@ def test_independent_times_change_next_to_nothing():
     found = Intervals.fit(residuals, owner, 10, windows=Windows((times // 100).astype(np.int64), times))
     np.testing.assert_allclose(found.quantiles[[50, 950]], scipy.stats.norm.ppf([0.05, 0.95]), atol=0.1)
     assert (np.diff(found.quantiles) >= 0).all()
+
+
+def test_sums_of_sites_give_the_scales_and_the_freedom_of_all_rows():
+    """Nodes at two sites, one of which has no rows in the first window and the first times."""
+    rng = np.random.default_rng(1)
+    times = np.repeat(np.arange(90.0), 4)
+    window, owner = (times // 30).astype(np.int64), np.tile(np.arange(4), 90)
+    kept = (owner < 2) | (window > 0)
+    times, window, owner = times[kept], window[kept], owner[kept]
+    residuals = np.array([1.0, 3.0, 1.0])[window] * (1 + owner) * rng.normal(size=len(owner))
+    whole = Moments.of(residuals, owner, 4, window, 3)
+    sites = [owner < 2, owner >= 2]
+    parts = [Moments.of(residuals[own], owner[own] % 2, 2, window[own], 3) for own in sites]
+    scales = Scales.from_array(Scales.of(Moments(*map(np.hstack, zip(*parts, strict=True)))).to_array())
+    assert scales == Scales.of(whole)
+    ratio = scales.ratios(residuals, owner, window, whole)
+    sums = []
+    for own, moments in zip(sites, parts, strict=True):
+        mine = scales.ratios(residuals[own], owner[own] % 2, window[own], moments)
+        np.testing.assert_allclose(mine, ratio[own], rtol=1e-12)
+        sums.append(TimeSums.of(mine, times[own], np.arange(100.0)))
+    added = TimeSums(sums[0].rows + sums[1].rows, sums[0].squares + sums[1].squares)
+    np.testing.assert_allclose(added.freedom(), TimeSums.of(ratio, times, np.unique(times)).freedom(), rtol=1e-9)
+    first = window == 0  # by hand: over the scale in the two later windows
+    later = Moments.of(residuals[~first], owner[~first], 4, np.zeros((~first).sum(), dtype=int), 1).added()
+    scale = Shrinkage.of(later).scale(later.squares, later.sizes)
+    np.testing.assert_allclose(ratio[first], residuals[first] / scale[owner[first]], rtol=1e-12)
 
 
 def test_one_window_or_two_times_still_give_intervals():

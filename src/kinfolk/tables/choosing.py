@@ -34,7 +34,7 @@ from kinfolk.tables.members.member import Fitted, Member, Sample, Value
 from kinfolk.tables.members.slopes import RandomSlopes
 from kinfolk.tables.members.together import ROUGH, RunFit, Together, outputs
 from kinfolk.tables.prepared import Prepared
-from kinfolk.tables.splits import Folding
+from kinfolk.tables.splits import Folding, held_in
 from kinfolk.tables.study import Study
 from kinfolk.tables.validation import Validation
 
@@ -242,12 +242,7 @@ def _blended(prepared: Prepared, validations: dict[str, Validation], left_out: d
 
 def _windows(folding: Folding) -> Windows | None:
     """When training rows were predicted, where later times are."""
-    if folding.times is None:
-        return None
-    number = np.full(len(folding.times), -1, dtype=np.int64)
-    for k, (_, held) in enumerate(folding.folds):
-        number[held] = k
-    return Windows(number, folding.times)
+    return None if folding.times is None else Windows(held_in(folding.folds), folding.times)
 
 
 def _more_neighbours(tailored: Candidate, whole: Sample) -> Together:

@@ -11,7 +11,7 @@ little so many times tell, all nodes together (Student's t).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -97,19 +97,25 @@ class Intervals:
                 f"Expected two residuals at least for prediction intervals, got {known.sum()}: use more folds or rows."
             )
         values, where = residuals[known], owner[known]
-        moments = Moments.of(values, where, node_count)
-        shrink = Shrinkage.of(moments)
-        ratio = shrink.ratios(values, where, moments)
+        window = np.zeros(len(values), dtype=np.int64) if windows is None else windows.take(known).number
+        moments = Moments.of(values, where, node_count, window, 1 + int(window.max()))
+        scales = Scales.of(moments)
+        ratio = scales.ratios(values, where, window, moments)
         there = known if elsewhere is None else ~np.isnan(elsewhere)
         new = values if elsewhere is None else elsewhere[there]
-        weight = 1 / moments.sizes[where] if elsewhere is None else np.ones(len(new))
-        if windows is not None:
-            ratio = ratios_between(windows.take(known).number, values, where, node_count, ratio)
+        weight = 1 / moments.added().sizes[where] if elsewhere is None else np.ones(len(new))
         inside, outside = quantiles(ratio, np.ones(len(ratio)), len(ratio)), quantiles(new, weight, len(new))
         if windows is not None:
-            inside = widened(inside, freedom(ratio, windows.times[known]))
-            outside = widened(outside, freedom(new, windows.times[there]))
-        return cls(shrink.scale(moments.squares, moments.sizes), moments.sizes > 0, inside, outside)
+            times = np.unique(windows.times)
+            inside = widened(inside, TimeSums.of(ratio, windows.times[known], times).freedom())
+            outside = widened(outside, TimeSums.of(new, windows.times[there], times).freedom())
+        return cls.of_scales(scales, moments, inside, outside)
+
+    @classmethod
+    def of_scales(cls, scales: Scales, moments: Moments, inside: Floats, outside: Floats) -> Intervals:
+        """The intervals of nodes with these moments; ``inside`` in units of their scales."""
+        whole = moments.added()
+        return cls(scales.whole.scale(whole.squares, whole.sizes), whole.sizes > 0, inside, outside)
 
     def interval(self, predicted: Floats, owner: Ints, level: float) -> tuple[Floats, Floats]:
         """The intervals around predictions; ``owner`` −1 stands for a node that was never seen."""
@@ -124,19 +130,26 @@ class Intervals:
 
 
 class Moments(NamedTuple):
-    """The residuals of every node, added up: all that scales need, wherever the rows are."""
+    """The residuals of every node in every window of time, added up: all that scales need, wherever the rows are."""
 
-    sizes: Ints  # (nodes,)
-    squares: Floats  # (nodes,) Σ r²
-    fourths: Floats  # (nodes,) Σ r⁴
+    sizes: Ints  # (windows, nodes); one window where rows are predicted at no time in particular
+    squares: Floats  # Σ r²
+    fourths: Floats  # Σ r⁴
 
     @classmethod
-    def of(cls, values: Floats, where: Ints, node_count: int) -> Moments:
+    def of(cls, values: Floats, where: Ints, node_count: int, window: Ints, window_count: int) -> Moments:
         """Add up the residuals of rows."""
+        shape, cell = (window_count, node_count), window * node_count + where
         squares, fourths = (
-            np.bincount(where, values**power, minlength=node_count).astype(np.float64) for power in (2, 4)
+            np.bincount(cell, values**power, minlength=window_count * node_count).astype(np.float64).reshape(shape)
+            for power in (2, 4)
         )
-        return cls(np.bincount(where, minlength=node_count), squares, fourths)
+        return cls(np.bincount(cell, minlength=window_count * node_count).reshape(shape), squares, fourths)
+
+    def added(self, without: int | None = None) -> Moments:
+        """Those of all windows together (nodes,), or of all but one."""
+        counted = np.arange(len(self.sizes)) != without
+        return Moments(*(each[counted].sum(axis=0) for each in self))
 
 
 @dataclass(frozen=True)
@@ -149,7 +162,7 @@ class Shrinkage:
 
     @classmethod
     def of(cls, moments: Moments) -> Shrinkage:
-        """Moments over the nodes with two rows at least, each counted by its rows."""
+        """From moments of nodes (nodes,): over those with two rows at least, each counted by its rows."""
         sizes, squares, _ = moments
         several = (sizes >= 2) & (squares > 0)
         if not several.any():
@@ -168,43 +181,73 @@ class Shrinkage:
         trust = np.where(sizes > 0, self.between / (self.between + self.noise / count), 0.0)
         return np.exp((self.centre + trust * (found - self.centre)) / 2)
 
-    def ratios(self, values: Floats, where: Ints, moments: Moments) -> Floats:
-        """Residuals of rows over the scale of their node without this residual."""
-        without = self.scale(np.maximum(moments.squares[where] - values**2, 0.0), moments.sizes[where] - 1)
-        return np.divide(values, without, out=np.zeros_like(values), where=without > 0)
+
+@dataclass(frozen=True)
+class Scales:
+    """How scales of nodes follow from their moments: in all windows of time together, and without each of them."""
+
+    whole: Shrinkage
+    without: tuple[Shrinkage, ...]  # by window; none where all rows are in one
+
+    @classmethod
+    def of(cls, moments: Moments) -> Scales:
+        """From the moments of all nodes."""
+        several = (moments.sizes.sum(axis=1) > 0).sum() > 1
+        windows = range(len(moments.sizes)) if several else ()
+        return cls(Shrinkage.of(moments.added()), tuple(Shrinkage.of(moments.added(without=k)) for k in windows))
+
+    def ratios(self, values: Floats, where: Ints, window: Ints, moments: Moments) -> Floats:
+        """Residuals of rows over the scale of their node in the other windows; if there is one, without this row."""
+        whole = moments.added()
+        if self.without:
+            rest = [moments.added(without=k) for k in range(len(self.without))]
+            found = [each.scale(kept.squares, kept.sizes) for each, kept in zip(self.without, rest, strict=True)]
+            scale = np.stack(found)[window, where]
+        else:
+            scale = self.whole.scale(np.maximum(whole.squares[where] - values**2, 0.0), whole.sizes[where] - 1)
+        return np.divide(values, scale, out=np.zeros_like(values), where=scale > 0)
+
+    def to_array(self) -> Floats:
+        """Centre, variance and noise (3, 1 + windows)."""
+        return np.array([astuple(each) for each in (self.whole, *self.without)]).T
+
+    @classmethod
+    def from_array(cls, found: Floats) -> Scales:
+        """What ``to_array`` has returned."""
+        whole, *without = (Shrinkage(*each) for each in found.T.tolist())
+        return cls(whole, tuple(without))
 
 
-def ratios_between(window: Ints, values: Floats, where: Ints, node_count: int, otherwise: Floats) -> Floats:
-    """Residuals of rows over the scale of their node in the other windows; ``otherwise`` if there is one window."""
-    if len(np.unique(window)) < 2:
-        return otherwise
-    out = np.zeros_like(values)
-    for each in np.unique(window):
-        here = window == each
-        moments = Moments.of(values[~here], where[~here], node_count)
-        scale = Shrinkage.of(moments).scale(moments.squares, moments.sizes)[where[here]]
-        out[here] = np.divide(values[here], scale, out=np.zeros_like(scale), where=scale > 0)
-    return out
+class TimeSums(NamedTuple):
+    """Values of rows, added up by time, all nodes together: they tell how much so many times tell."""
 
+    rows: Ints  # (times,)
+    squares: Floats  # (times,) Σ r²
 
-def freedom(values: Floats, times: Floats) -> float:
-    """How many independent normal values would tell the mean square as exactly as these do, one at least.
+    @classmethod
+    def of(cls, values: Floats, when: Floats, times: Floats) -> TimeSums:
+        """Add up values; ``when``: the time of each, among ``times``, which are sorted."""
+        number = np.searchsorted(times, when)
+        squares = np.bincount(number, values**2, minlength=len(times)).astype(np.float64)
+        return cls(np.bincount(number, minlength=len(times)), squares)
 
-    Values of one time are alike, and so are those of times that follow each other: 2 / n is the variance of the
-    logarithm of a mean of n squares, and here that variance comes from blocks of times, as in a judgement.
+    def freedom(self) -> float:
+        """How many independent normal values would tell the mean square as exactly as these do, one at least.
 
-    >>> freedom(np.array([1.0, 1.0]), np.array([1.0, 2.0]))
-    1.0
-    """
-    squares = values**2
-    number = np.unique(times, return_inverse=True)[1]
-    if not squares.any():
-        return np.inf
-    total = np.bincount(number, squares / squares.sum() - 1 / len(squares)).astype(np.float64)
-    found = by_times(total)
-    if found is None:
-        return float(max(len(total) - 1, 1))
-    return max(2 / found.error**2, 1.0) if found.error > 0 else np.inf
+        Values of one time are alike, and so are those of times that follow each other: 2 / n is the variance of the
+        logarithm of a mean of n squares, and here that variance comes from blocks of times, as in a judgement.
+
+        >>> TimeSums.of(np.array([1.0, 1.0]), np.array([1.0, 2.0]), np.array([1.0, 2.0, 3.0])).freedom()
+        1.0
+        """
+        rows, squares = self.rows[self.rows > 0], self.squares[self.rows > 0]
+        if not squares.any():
+            return np.inf
+        total = squares / squares.sum() - rows / rows.sum()
+        found = by_times(total)
+        if found is None:
+            return float(max(len(total) - 1, 1))
+        return max(2 / found.error**2, 1.0) if found.error > 0 else np.inf
 
 
 def widened(found: Floats, freedom: float) -> Floats:

@@ -187,6 +187,18 @@ def windows_between(times: Floats, starts: Floats) -> Iterator[Fold]:
     yield from ((times < low, (times >= low) & (times < high)) for low, high in pairwise([*starts, np.inf]))
 
 
+def held_in(folds: list[Fold]) -> Ints:
+    """The number of the fold that predicts each row; −1 if none does.
+
+    >>> held_in(list(windows_between(np.array([1.0, 2.0, 3.0, 4.0]), np.array([2.0, 4.0]))))
+    array([-1,  0,  0,  1])
+    """
+    out = np.full(len(folds[0][1]), -1, dtype=np.int64)
+    for number, (_, held) in enumerate(folds):
+        out[held] = number
+    return out
+
+
 def _later_in(table: pandas.DataFrame, columns: Columns, owner: Ints, held_out: Bools) -> str | None:
     """The column in which all held-out rows lie beyond the training rows; a date, or the one with fewest values."""
     return next(iter(later_columns(table, columns, owner, held_out)), None)

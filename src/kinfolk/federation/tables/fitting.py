@@ -193,27 +193,30 @@ def slopes(sites: Sites, ready: Ready, ridge: float) -> Validated:
     left: Bools = np.ones(w0.shape[:3], dtype=bool)
     step = steps(found, left)
     if isinstance(loss_of(ready.target), Squared):
-        sites.total("slopes move", step=step, size=np.ones(w0.shape[:3]))
+        sites.total("slopes move", step=step, size=np.ones(w0.shape[:3]), back=np.zeros_like(left))
         return Validated.of(ready, "slopes", values, sites.total("slopes end")["losses"])
 
-    def tried(sizes: Floats, left: Bools) -> Floats:
-        found = sites.total("slopes try", step=step, sizes=sizes, left=left)["height"]
-        return np.asarray(found + np.stack([drawn(w0 + size * step) for size in sizes]))
+    def moved(size: Floats, back: Bools) -> dict[str, Any]:
+        found = sites.total("slopes move", step=step, size=size, back=back)
+        return {**found, "height": found["height"] + drawn(w0 + size[..., None] * step)}
 
     for _ in range(STEPS):
-        highest = height + 1e-12 * np.abs(height)
-        after = tried(np.ones(1), left)[0]
-        size = np.where(left & (after <= highest), 1.0, 0.0)
-        short = left & (size == 0)
-        if short.any():
+        highest, size = height + 1e-12 * np.abs(height), np.where(left, 1.0, 0.0)
+        found = moved(size, np.zeros_like(left))
+        short = left & (found["height"] > highest)
+        if short.any():  # back, and as far as the objective falls
             sizes: Floats = 0.5 ** np.arange(1.0, HALVINGS)
-            lower = tried(sizes, short)
-            first = np.argmax(lower <= highest, axis=0)
-            found_one = short & (lower <= highest).any(axis=0)
-            size = np.where(found_one, sizes[first], size)
-            after = np.where(found_one, np.take_along_axis(lower, first[None], axis=0)[0], after)
-        after = np.where(size > 0, after, height)
-        found = sites.total("slopes move", step=step, size=size)
+            lower = sites.total("slopes try", step=step, sizes=sizes, left=short)["height"]
+            lower = lower + np.stack([drawn(w0 + part * step) for part in sizes])
+            first, falls = np.argmax(lower <= highest, axis=0), (lower <= highest).any(axis=0)
+            part = np.where(short & falls, sizes[first], 0.0)
+            again = moved(part, short)
+            found = {
+                name: np.where(short.reshape(short.shape + (1,) * (each.ndim - 3)), again[name], each)
+                for name, each in found.items()
+            }
+            size = np.where(short, part, size)
+        after = np.where(size > 0, found["height"], height)
         w0 = w0 + size[..., None] * step
         rest = height - after > ACCURACY * (1e-3 + np.abs(after)) / max(ready.node_count, 1)
         left, height = left & rest & (size > 0), after

@@ -66,13 +66,19 @@ class SiteBlend:
     intervals: Intervals | None = None
 
     def predict(self, table: pandas.DataFrame, interval: float | None = None) -> Any:
-        """Predict rows of own nodes, as the user knows the target; with an interval, a data frame."""
+        """Predict rows of own nodes, as the user knows the target; with an interval, a data frame.
+
+        Other nodes are refused: whom they are like is not known here.
+        """
         if self.columns.node not in table.columns:
             raise InputError(f"Expected a column {self.columns.node!r} with the node of every row, found none: add it.")
         names = node_names(table, self.columns.node)
         unknown = [name for name in names if name not in self.nodes]
         if unknown:
-            raise InputError(f"Expected nodes of this site, got {unknown[0]!r}: their models are elsewhere.")
+            raise InputError(
+                f"Expected nodes that this site has learnt with, such as {self.nodes[0]!r}, got {unknown[0]!r}: leave "
+                "out its rows, or learn together again with them."
+            )
         X = self.encoder.transform(plain(table, self.columns))
         owner = np.searchsorted(np.array(self.nodes, dtype=object), names).astype(np.int64)
         rows = Rows(X, np.full(len(X), np.nan), owner)

@@ -32,7 +32,7 @@ from kinfolk.network import graphs
 from kinfolk.report.site import SHARES
 from kinfolk.tables.blend import weights_of_costs, weights_of_products
 from kinfolk.tables.choosing import FEW_RESIDUALS
-from kinfolk.tables.intervals import Moments, Shrinkage, quantiles
+from kinfolk.tables.intervals import Moments, Scales, TimeSums, quantiles, widened
 from kinfolk.tables.members.boosted import SITE_BOOSTED, SITE_TIED
 from kinfolk.tables.prepared import edges_table
 from kinfolk.tables.settings import Settings
@@ -239,20 +239,22 @@ class _Job:
     def _intervals(self, validations: dict[str, Validated], weights: dict[str, float]) -> tuple[Floats, Floats, Floats]:
         """How residuals of nodes are drawn together, and quantiles of residuals; nothing for classes."""
         ready, sites = self.ready, self.sites
-        none = np.empty(0), np.empty(0), np.empty(0)
+        none = np.empty((3, 0)), np.empty(0), np.empty(0)
         if ready.target.classes:
             return none
         best = np.array([validations[name].best for name in weights])
+        sites.sizes |= {"bins": len(bin_middles()), "spans": ready.folds if ready.timed else 1, "two": 2}
         told = sites.ask("residuals", {"names": list(weights)}, best=best, weights=list(weights.values()))
         moments = Moments(*(ready.by_node([each.arrays[name] for each in told]) for name in Moments._fields))
         if moments.sizes.sum() < FEW_RESIDUALS:
             return none
-        shrink = Shrinkage.of(moments)
-        shrinkage = np.array([shrink.centre, shrink.between, shrink.noise])
-        sites.sizes |= {"bins": len(bin_middles())}
+        shrinkage = Scales.of(moments).to_array()
         unit = float(np.sqrt(moments.squares.sum() / moments.sizes.sum())) or 1.0
-        bins = sites.total("reach", shrinkage=shrinkage, unit=unit)
-        inside, outside = (_quantiles(bins[name]) for name in ("inside", "outside"))
+        found = sites.total("reach", shrinkage=shrinkage, unit=unit, times=ready.predicted_times)
+        inside, outside = (_quantiles(found[name]) for name in ("inside", "outside"))
+        if ready.timed:
+            sums = map(TimeSums, found["time_rows"], found["time_squares"])
+            inside, outside = (widened(each, of.freedom()) for each, of in zip((inside, outside), sums, strict=True))
         return shrinkage, inside, unit * outside
 
     def _finished(

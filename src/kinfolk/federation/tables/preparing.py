@@ -108,8 +108,14 @@ class Ready:
         """How many rows, nodes or different times were predicted in cross-validation."""
         if self.times is None:
             return seen if self.kind == "rows" else int((self.train_rows > 0).sum())
-        training = self.times[self.times <= self.cut]
-        return len(np.unique(training[training >= self.starts[0]]))
+        return len(self.predicted_times)
+
+    @property
+    def predicted_times(self) -> Floats:
+        """The different times that were predicted in cross-validation; none where no later times are."""
+        if self.times is None:
+            return np.empty(0)
+        return np.unique(self.times[(self.times <= self.cut) & (self.times >= self.starts[0])])
 
     def by_node(self, told: list[Any]) -> Any:
         """Arrays of all sites, whose last axis are their nodes, put together."""

@@ -30,7 +30,7 @@ from kinfolk.tables.members.scores import labels, loss_of, rounded
 from kinfolk.tables.places import node_places, row_places
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.settings import Settings
-from kinfolk.tables.splits import VALIDATION, Fold, later_columns, marked, table_times, windows_between
+from kinfolk.tables.splits import VALIDATION, Fold, held_in, later_columns, marked, table_times, windows_between
 from kinfolk.tables.target import Target, known_targets
 from kinfolk.typing import Bools, Floats, Ints
 
@@ -200,6 +200,16 @@ class SiteTable:
         drawn = row_folds(self.numbers[owner], count, self.settings.seed, VALIDATION) if len(owner) else owner
         fold = node_folds[owner] if len(node_folds) else drawn
         return [(fold != part, fold == part) for part in range(count)]
+
+    @property
+    def window_count(self) -> int:
+        """Number of windows of time that are predicted; one where no later times are."""
+        return len(self.folds) if self.settings.time else 1
+
+    @cached_property
+    def window(self) -> Ints:
+        """The window of time that every training row is predicted in, −1 if in none; 0 where no later times are."""
+        return held_in(self.folds) if self.settings.time else np.zeros(len(self.training.y), dtype=np.int64)
 
     @property
     def parts(self) -> list[Bools]:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from kinfolk.engine.wire import WireError
 from kinfolk.federation.tables.site_table import Answer, SiteTable
 from kinfolk.tables.blend import blend_cost, blended, error_products
 from kinfolk.tables.families import family_of
-from kinfolk.tables.intervals import Intervals, Moments, Shrinkage
+from kinfolk.tables.intervals import Intervals, Moments, Scales, TimeSums
 from kinfolk.tables.members.member import Fitted, Member, Sample, Value
 from kinfolk.tables.members.scores import LinearScores
 from kinfolk.tables.members.together import Together
@@ -141,7 +142,7 @@ class Unseen:
     # ------------------------------------------------------------------ intervals
 
     def residuals(self, names: Sequence[str], best: Ints, weights: Floats) -> Answer:
-        """Residuals of the blend on rows that it had not seen, as moments by node."""
+        """Residuals of the blend on rows that it had not seen, as moments by window of time and node."""
         table, target = self.table, self.table.target
         found = [self._best(name, value) for name, value in zip(names, best.tolist(), strict=True)]
         unseen = blended(found, weights.tolist())
@@ -150,23 +151,43 @@ class Unseen:
         new = unseen if table.whole_nodes else self.fallback  # what nodes never seen would get
         self._residuals = truth - target.decode(unseen), truth - target.decode(new)
         values, known = self._residuals[0], ~np.isnan(self._residuals[0])
-        self._moments = Moments.of(values[known], table.training.owner[known], len(table.nodes))
+        owner, count = table.training.owner, len(table.nodes)
+        self._moments = Moments.of(values[known], owner[known], count, table.window[known], table.window_count)
         return {}, self._moments._asdict()
 
-    def reach(self, shrinkage: Floats, unit: float) -> Answer:
-        """How far residuals reach, in units of the scale of their node, and those of one model for all; in bins."""
-        values, new = self._residuals
-        known, shrink = ~np.isnan(values), Shrinkage(*shrinkage.tolist())
-        ratio = shrink.ratios(values[known], self.table.training.owner[known], self._moments)
-        return {}, {"inside": _binned(ratio), "outside": _binned(new[~np.isnan(new)] / unit)}
+    def reach(self, shrinkage: Floats, unit: float, times: Floats) -> Answer:
+        """How far residuals reach, in units of the scale of their node, and those of one model for all.
+
+        In bins; and where later times are predicted, as sums by time.
+        """
+        table, (values, new) = self.table, self._residuals
+        known, there = ~np.isnan(values), ~np.isnan(new)
+        ratio = self._scales(shrinkage).ratios(
+            values[known], table.training.owner[known], table.window[known], self._moments
+        )
+        far = new[there] / unit
+        sums = [TimeSums(np.zeros(0, dtype=np.int64), np.zeros(0))] * 2
+        if len(times):
+            when = table.times[table.train]
+            sums = [TimeSums.of(ratio, when[known], times), TimeSums.of(far, when[there], times)]
+        return {}, {
+            "inside": _binned(ratio),
+            "outside": _binned(far),
+            "time_rows": np.stack([each.rows for each in sums]),
+            "time_squares": np.stack([each.squares for each in sums]),
+        }
 
     def intervals(self, shrinkage: Floats, inside: Floats, outside: Floats) -> Intervals | None:
         """The widths of prediction intervals of the own nodes; None where there are no quantiles of residuals."""
-        if not len(shrinkage):
+        if not shrinkage.size:
             return None
-        sizes, squares, _ = self._moments
-        scale = Shrinkage(*shrinkage.tolist()).scale(squares, sizes)
-        return Intervals(scale, sizes > 0, inside, outside)
+        return Intervals.of_scales(self._scales(shrinkage), self._moments, inside, outside)
+
+    def _scales(self, shrinkage: Floats) -> Scales:
+        windows = self.table.window_count
+        if shrinkage.shape[1] not in (1, 1 + windows):
+            raise WireError(f"Expected scales without each of {windows} windows of time, got {shrinkage.shape[1] - 1}.")
+        return Scales.from_array(shrinkage)
 
 
 def _binned(values: Floats) -> Ints:

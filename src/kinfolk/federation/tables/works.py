@@ -54,7 +54,9 @@ class Work:
 WHOLE = "int64"
 LOSSES = Array("sums of losses over held-out rows", ("values", "folds"))
 FITS = ("parts", "values", "scores")
+SPANS, SCALES = ("spans", "nodes"), ("three", "scales")  # windows of time, one where no later times are predicted
 REDUCED = {
+    "height": Array("objective, summed over rows", FITS),
     "common": Array("matrices of a Newton step, summed over nodes", (*FITS, "width", "width")),
     "pull": Array("gradients of a Newton step, summed over nodes", (*FITS, "width")),
 }
@@ -152,7 +154,16 @@ WORKS: dict[str, Work] = {
     ),
     "slopes begin": Work(
         takes={"strengths": Array("strengths", ("values", "two")), "ridge": Array("ridge term")},
-        gives={"height": Array("objective, summed over rows", FITS), **REDUCED},
+        gives=REDUCED,
+        summed=True,
+    ),
+    "slopes move": Work(
+        takes={
+            "step": Array("steps of the common model", (*FITS, "width")),
+            "size": Array("parts of them", FITS),
+            "back": Array("which fits take back the last one first", FITS, "bool"),
+        },
+        gives=REDUCED,
         summed=True,
     ),
     "slopes try": Work(
@@ -162,14 +173,6 @@ WORKS: dict[str, Work] = {
             "left": Array("which fits go on", FITS, "bool"),
         },
         gives={"height": Array("objectives, summed over rows", ("sizes", *FITS))},
-        summed=True,
-    ),
-    "slopes move": Work(
-        takes={
-            "step": Array("steps of the common model", (*FITS, "width")),
-            "size": Array("parts of them", FITS),
-        },
-        gives=REDUCED,
         summed=True,
     ),
     "slopes end": Work(gives={"losses": LOSSES}, summed=True),
@@ -257,19 +260,22 @@ WORKS: dict[str, Work] = {
             "weights": Array("their weights", ("members",)),
         },
         gives={
-            "sizes": Array("rows that were predicted without being learnt from, by node", ("nodes",), WHOLE),
-            "squares": Array("sums of squares of their residuals, by node", ("nodes",)),
-            "fourths": Array("sums of fourth powers of their residuals, by node", ("nodes",)),
+            "sizes": Array("rows that were predicted without being learnt from, by window and node", SPANS, WHOLE),
+            "squares": Array("sums of squares of their residuals, by window of time and node", SPANS),
+            "fourths": Array("sums of fourth powers of their residuals, by window of time and node", SPANS),
         },
     ),
     "reach": Work(
         takes={
-            "shrinkage": Array("centre, variance and noise of scales", ("three",)),
+            "shrinkage": Array("centre, variance and noise of scales, in all and without each window", SCALES),
             "unit": Array("unit of residuals at nodes never seen"),
+            "times": Array("different times that were predicted", ("times",)),
         },
         gives={
             "inside": Array("how many residuals are so many scales of their node, bin by bin", ("bins",), WHOLE),
             "outside": Array("how many residuals of one model for all are so large, bin by bin", ("bins",), WHOLE),
+            "time_rows": Array("residuals of both kinds at each time that was predicted", ("two", "times"), WHOLE),
+            "time_squares": Array("sums of their squares at each time", ("two", "times")),
         },
         summed=True,
     ),
@@ -284,7 +290,7 @@ WORKS: dict[str, Work] = {
             "weights": Array("weights", ("weighed",)),
             "control": Array("weights of the control", ("controls",)),
             "moments": Array("times of the test", ("moments",)),
-            "shrinkage": Array("centre, variance and noise of scales; none for classes", ("shrinkage",)),
+            "shrinkage": Array("centre, variance and noise of scales; none for classes", SCALES),
             "inside": Array("quantiles of residuals in scales of their node", ("steps",)),
             "outside": Array("quantiles of residuals at nodes never seen", ("steps",)),
         },
