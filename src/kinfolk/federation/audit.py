@@ -34,7 +34,7 @@ from kinfolk.federation.ledger import Ledger
 from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.service import CURRENT, MARK, Agreed
 from kinfolk.federation.site_run import JOINED, RECORDED, Care, SiteRun
-from kinfolk.federation.spending import noise_of
+from kinfolk.federation.spending import noise_of, spent
 from kinfolk.typing import Bools, Floats, Ints
 
 COORDINATOR, RELAY = "coordinator", "relay"
@@ -106,10 +106,33 @@ class RecordedRun:
 
     def replayed(self, rows: SiteRows, noise: Noise | None) -> Iterator[tuple[Messages, bytes]]:
         """All that the site would have sent with other rows, open and sealed."""
-        unused = Ledger(Path())  # nothing leaves
-        run = SiteRun(self._join(), self.algorithm, rows, self.key, self.name, None, unused, care=Care(noise))
+        run = self._again(rows, noise, Path())  # nothing leaves, so nothing is written down
         for content in self.requests:
             yield run.replay(content)
+
+    def _again(self, rows: SiteRows, noise: Noise | None, accounts: Path) -> SiteRun:
+        key, ledger = self.key, Ledger(accounts)
+        return SiteRun(self._join(), self.algorithm, rows, key, self.name, None, ledger, care=Care(noise))
+
+    def promised(self, noise: Noise) -> pandas.DataFrame:
+        """What noise promises for this run, receiver by receiver, counted as at a site that takes part with it.
+
+        Parameters
+        ----------
+        noise : Noise
+            That of the run, or another.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As of ``kinfolk.federation.spending.spent``.
+        """
+        with tempfile.TemporaryDirectory() as accounts:
+            run = self._again(self.rows, noise, Path(accounts))
+            for content in self.requests:
+                run.replay(content)
+                run.spend(noise, run.terms.decode_request(content))
+            return spent(Path(accounts))
 
     @cached_property
     def _routes(self) -> dict[str, Ints]:
