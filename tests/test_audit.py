@@ -183,6 +183,21 @@ def test_where_there_is_nothing_to_tell_an_attack_finds_nothing():
     assert np.std(draws) < 0.1
 
 
+def test_of_nodes_with_equally_many_rows_those_are_attacked_that_others_read(tmp_path):
+    rng = np.random.default_rng(0)
+    network = Network(graphs.chain(4), [(rng.normal(size=(3, 2)), rng.normal(size=3)) for _ in range(4)])
+    rows = rows_of(network, 2)
+    services = {name: SiteService(name, own, tmp_path / name, care=Care(record=True)) for name, own in rows.items()}
+    federation = federation_of(network, 2, Direct(services))
+    fit(federation.gather(), ALGORITHM, rounds=1, stop=None, engine=federation, progress=False)
+    for service in services.values():
+        service.close()
+    read = RecordedRun.read("site 0", tmp_path / "site 0", rows["site 0"], Agreed(None, [ALGORITHM], list(rows)))
+    assert list(rows["site 0"].nodes) == [0, 1]
+    assert read.reading_sites.tolist() == [0, 1]
+    assert audit(read, 1, trials=4)["node"].unique().tolist() == [1]
+
+
 @pytest.mark.parametrize("trials", [40, 100])
 def test_the_page_knows_how_far_chance_alone_goes(trials):
     draws = [told_apart(*rng.normal(size=(2, trials, 20))).auc for rng in map(np.random.default_rng, range(300))]

@@ -418,7 +418,6 @@ def _audited(participant: Any, run: Any, noise: Any, nodes: int, trials: int) ->
     )  # fmt: skip
     for tried, found in facts.tables:
         console.print(_audit_table(facts.site, tried, found))
-    console.print(words.AUDIT_LEGEND, highlight=False)
     if facts.few:
         console.print(shown(words.audit_caution(facts.few)))
     if promise is not None:
@@ -433,14 +432,20 @@ def _audit_table(site: str, noise: Any, found: pandas.DataFrame) -> Table:
         table.add_column(column)
     for column in ("in or out", "at 1 %", "row"):
         table.add_column(column, justify="right", no_wrap=True)
-    for row in found.to_dict("records"):
-        numbers = (f"{row[name]:.2f}" for name in ("auc", "hits", "reconstruction"))
-        table.add_row(shown(str(row["node"])), f"{row['rows']:,}", shown(row["place"]), row["knows"], *numbers)
+    for node, own in found.groupby("node", sort=False):
+        about = [shown(str(node)), shown(f"{own['rows'].iloc[0]:,}")]
+        for row in own.to_dict("records"):
+            numbers = (f"{row[name]:.2f}" for name in ("auc", "hits", "reconstruction"))
+            table.add_row(*about, shown(row["place"]), row["knows"], *numbers)
+            about = [shown(""), shown("")]
+        table.add_section()
     return table
 
 
 def _write_audit(facts: list[AuditFacts], folder: Path) -> None:
-    Console().print("The page:", shown(write_audit(facts, folder / AUDIT_PAGE), style="bold"))
+    console = Console()
+    console.print(words.AUDIT_LEGEND, highlight=False)
+    console.print("The page:", shown(write_audit(facts, folder / AUDIT_PAGE), style="bold"))
 
 
 def predict_rows(folder: Path, table: Path, out: Path | None, trusted: str | None) -> None:

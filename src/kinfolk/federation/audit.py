@@ -138,6 +138,12 @@ class RecordedRun:
     def _routes(self) -> dict[str, Ints]:
         return {self.join.peers[k].name: own for k, own in routes_of(self.join.scene, self.join.homes).items()}
 
+    @property
+    def reading_sites(self) -> Ints:
+        """How many other sites read messages of each node."""
+        nodes = np.concatenate([np.empty(0, dtype=np.int64), *self._routes.values()])
+        return np.bincount(nodes, minlength=len(self.rows.nodes))
+
     def views(self, rows: SiteRows, node: int, noise: Noise | None) -> Views:
         """What every place would have read of a node (its row number)."""
         parts: dict[str, list[Floats]] = {name: [] for name, own in self._routes.items() if node in own}
@@ -339,7 +345,7 @@ def audit(run: RecordedRun, nodes: int = 3, *, noise: Noise | None = None, trial
     run : RecordedRun
         A run of the site.
     nodes : int
-        How many nodes are attacked: those with fewest rows, which tell most.
+        How many nodes are attacked: those with fewest rows, which tell most; among equals those that most sites read.
     noise : Noise, optional
         What is sent has this noise; None: none.
     trials : int
@@ -352,7 +358,7 @@ def audit(run: RecordedRun, nodes: int = 3, *, noise: Noise | None = None, trial
         alarms, ``reconstruction`` (1 is guessing the mean, 0 the row itself).
     """
     sizes = run.rows.data.sizes
-    chosen = [k for k in np.argsort(sizes, kind="stable").tolist() if sizes[k]][:nodes]
+    chosen = [k for k in np.lexsort([-run.reading_sites, sizes]).tolist() if sizes[k]][:nodes]
     lines = []
     for node in chosen:
         attack = Audit(run, node, noise, trials)

@@ -565,7 +565,7 @@ AUDIT_READS = {
     "relay": "sizes of sealed letters.",
 }
 AUDIT_MIXED = "With noise: the most that is told of sites that had some."
-AUDIT_TRY_NOISE = "Neither had the run noise, nor was one asked for: --clip and --noise show what it would have done."
+AUDIT_TRY_NOISE = "The run had no noise; --clip and --noise show what it would have done."
 SPENT_AT_SITES = (
     "Whether a site adds noise to what it sends is its own choice and is not told here, so ε is unknown at this place: "
     "kinfolk site sent shows it at the site."
