@@ -131,7 +131,7 @@ def audit_all(
     nodes: AttackedNodes = 3,
     trials: Trials = 100,
 ) -> None:
-    """Attack what all sites have sent, where all are here; writes audit.html."""
+    """Attack what all sites here have sent; writes audit.html."""
     from kinfolk.cli.federating import audit_federation
 
     audit_federation(folder, (clip, noise), nodes, trials)
