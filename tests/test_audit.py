@@ -1,6 +1,7 @@
 """An audit finds what is known to be there: a row alone at its node, and nothing behind noise, seals and masks."""
 
 import os
+import re
 
 import numpy as np
 import pandas
@@ -24,8 +25,11 @@ from kinfolk.federation.service import Agreed, SiteService
 from kinfolk.federation.site_run import Care
 from kinfolk.federation.site_table import agreed_columns
 from kinfolk.federation.spending import spent
-from kinfolk.federation.tables.masks import Masks, summed, to_numbers
+from kinfolk.federation.tables.masks import Masks, salt_of, summed, to_numbers
 from kinfolk.federation.taking_part import Participant
+from kinfolk.report import words
+from kinfolk.report.audit import AuditFacts, write_audit
+from kinfolk.report.federation import FederationFacts, write_federation
 
 ALGORITHM = GTVMin(Squared(intercept=True), lam=0.5, steps="published")
 NOTHING = Care()
@@ -180,7 +184,7 @@ def test_sums_of_one_row_are_the_row_unless_they_are_masked(tmp_path):
     rng = np.random.default_rng(0)
 
     def new_masks():
-        salts = {each: os.urandom(16) for each in names}
+        salts = {each: salt_of(os.urandom(32)) for each in names}
         return {
             one: Masks(keys[one], one, salts[one], {Peer(two, keys[two].public): salts[two]})
             for one, two in (names, names[::-1])
@@ -204,6 +208,88 @@ def test_where_there_is_nothing_to_tell_an_attack_finds_nothing():
     draws = [told_apart(*rng.normal(size=(2, 40, 20))).auc for rng in map(np.random.default_rng, range(200))]
     assert np.mean(draws) == pytest.approx(0.5, abs=4 * 0.09 / 200**0.5)
     assert np.std(draws) < 0.1
+
+
+def test_of_nodes_with_equally_many_rows_those_are_attacked_that_others_read(tmp_path):
+    rng = np.random.default_rng(0)
+    network = Network(graphs.chain(4), [(rng.normal(size=(3, 2)), rng.normal(size=3)) for _ in range(4)])
+    rows = rows_of(network, 2)
+    services = {name: SiteService(name, own, tmp_path / name, care=Care(record=True)) for name, own in rows.items()}
+    federation = federation_of(network, 2, Direct(services))
+    fit(federation.gather(), ALGORITHM, rounds=1, stop=None, engine=federation, progress=False)
+    for service in services.values():
+        service.close()
+    read = RecordedRun.read("site 0", tmp_path / "site 0", rows["site 0"], Agreed(None, [ALGORITHM], list(rows)))
+    assert list(rows["site 0"].nodes) == [0, 1]
+    assert read.reading_sites.tolist() == [0, 1]
+    assert audit(read, 1, trials=4)["node"].unique().tolist() == [1]
+
+
+@pytest.mark.parametrize("trials", [40, 100])
+def test_the_page_knows_how_far_chance_alone_goes(trials):
+    draws = [told_apart(*rng.normal(size=(2, trials, 20))).auc for rng in map(np.random.default_rng, range(300))]
+    assert np.std(draws) == pytest.approx(words.audit_deviation(trials), rel=0.2)  # of 300 draws it is known to 4 %
+
+
+def test_what_noise_promises_is_what_a_site_with_it_has_spent(tmp_path):
+    noise = Noise(clip=2.0, scale=20.0)
+    found, _ = recorded(tmp_path / "exact")
+    taken_part(tmp_path / "noisy", care=Care(noise))
+    pandas.testing.assert_frame_equal(found[0].promised(noise), spent(tmp_path / "noisy" / "site 0"))
+    assert not (tmp_path / "exact" / "site 0" / "noise.csv").exists()  # nothing was sent
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def told(auc, hits, error, *, node="<b>north</b>", rows=2, place="relay & co"):
+    values = {"auc": auc, "hits": hits, "reconstruction": error}
+    return pandas.DataFrame([{"node": node, "rows": rows, "place": place, "knows": OTHERS, **values}])
+
+
+def drawn(page):
+    """Where the circles of every picture are that has a description, by what it says."""
+    found = re.findall(r"<title>([^<]* noise)</title>(.*?)</svg>", page, re.DOTALL)
+    return {text: [float(x) for x in re.findall(r'cx="([\d.]+)"', dots)] for text, dots in found}
+
+
+def test_the_page_draws_every_number_between_a_guess_and_certainty(tmp_path):
+    facts = AuditFacts(
+        "f<i>", "a<i>", 3, 100, told(1.0, 0.5, 0.0), Noise(1.0, 8.0), told(0.75, 0.25, 9.0), spent(tmp_path)
+    )
+    page = write_audit([facts], tmp_path / "audit.html").read_text()
+    low, high = 7.0, 113.0  # the ends of the line
+    assert drawn(page) == {
+        "1.00 without noise, 0.75 with noise": [high, (low + high) / 2],
+        "0.50 without noise, 0.25 with noise": [(low + high) / 2, low + (high - low) / 4],
+        "0.00 without noise, 9.00 with noise": [high, low],
+    }
+    assert "has no more rows than there are features" in page
+    assert not re.search(r"<i>|<b>north|relay & co|<script|https?://(?!www.w3.org)", page)
+
+
+def test_the_summary_takes_the_worst_of_all_sites(tmp_path):
+    north = AuditFacts("f", "north", 3, 100, told(0.6, 0.1, 0.9, rows=9), Noise(1.0, 8.0), told(0.5, 0.0, 1.0))
+    south = AuditFacts("f", "south", 3, 100, told(0.9, 0.0, 0.2, rows=9, place="east"))
+    page = write_audit([north, south], tmp_path / "audit.html").read_text()
+    summary = page[: page.index("<h2>")]
+    assert list(drawn(summary)) == [
+        "0.90 without noise, 0.50 with noise", "0.10 without noise, 0.00 with noise",
+        "0.20 without noise, 1.00 with noise",
+    ]  # fmt: skip
+    assert words.AUDIT_MIXED in summary
+    assert "Caution" not in page
+    alone = write_audit([south], tmp_path / "alone.html").read_text()
+    assert words.AUDIT_TRY_NOISE in alone
+    assert words.AUDIT_MIXED not in alone
+    (tmp_path / "audit.html").write_text("mine")
+    with pytest.raises(InputError, match="holds something else"):
+        write_audit([south], tmp_path / "audit.html")
+
+
+def test_a_coordinator_does_not_claim_to_know_the_noise_of_sites(tmp_path):
+    facts = FederationFacts("f", "y", (), "GTVMin", {}, {}, "has ended", [], [])
+    assert "so ε is unknown at this place" in write_federation(facts, tmp_path / "report.html").read_text()
 
 
 # ---------------------------------------------------------------------- the commands
@@ -254,14 +340,19 @@ def test_sites_are_audited_by_command(clinics):
     result = run_command("federation", "audit", clinics, "--trials", 4)
     assert result.exit_code == 0, result.output
     assert "What others could tell of site 'a', with noise (clip 1, deviation 8)" in result.output
+    assert "What others could tell of site 'a', without noise" in result.output
     assert "A better attack may exist." in result.output
-    words = ("site", "audit", clinics / "a.invite", "--data", clinics / "a.csv", "--folder", clinics / "a")
-    weaker = run_command(*words, "--trials", 4, "--clip", 1, "--noise", 0.1)
+    page = (clinics / "audit.html").read_text()
+    assert "With noise (clip 1, deviation 8)" in page
+    assert f"<td>{epsilon(4.0, 2, 1e-5):.3g}</td>" in page
+    line = ("site", "audit", clinics / "a.invite", "--data", clinics / "a.csv", "--folder", clinics / "a")
+    weaker = run_command(*line, "--trials", 4, "--clip", 1, "--noise", 0.1)
     assert "site 'a', with noise (clip 1, deviation 0.1)" in weaker.output
     assert "Caution" not in weaker.output  # it has enough rows
+    assert "What others could tell of site a" in (clinics / "a" / "audit.html").read_text()
     (clinics / "a.csv").write_text(clinic(5).to_csv(index=False))
-    assert "Expected the rows that site 'a' has taken part with" in sentence(run_command(*words))
-    assert "Expected --clip and --noise together" in sentence(run_command(*words, "--clip", 1))
+    assert "Expected the rows that site 'a' has taken part with" in sentence(run_command(*line))
+    assert "Expected --clip and --noise together" in sentence(run_command(*line, "--clip", 1))
     assert "found no NAME.invite" in sentence(run_command("federation", "audit", clinics / "a"))
 
 

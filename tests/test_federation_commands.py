@@ -107,6 +107,7 @@ def test_a_new_federation_is_a_file_to_read_and_change(tmp_path):
         ({"sites": ["north", "a/b"]}, "without slashes"),
         ({"sites": ["north", "-rf"]}, "that begin with a letter or digit"),
         ({"sites": ["north", "Coordinator"]}, "other than 'coordinator'"),
+        ({"sites": ["north", "Relay"]}, "and 'relay'"),
         ({"address": "here:²"}, "Expected an address such as"),
         ({"features": {"sex": ["m"], "sex=m": "number"}}, "got one twice"),
         ({"public": 10**12}, "'public' parameter of Agreement"),

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast, get_args
 
+import pandas
 import typer
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,11 +20,12 @@ from kinfolk.checks import InputError, comma_list, installed
 from kinfolk.cli.jobs import write_table
 from kinfolk.cli.printing import print_exact, shown
 from kinfolk.report import words
+from kinfolk.report.audit import AuditFacts, write_audit
 from kinfolk.report.federation import FederationFacts, write_federation, write_fitted
 from kinfolk.tables import read_table
 from kinfolk.tables.own_code import code_file, from_file
 
-PAGE = "report.html"
+PAGE, AUDIT_PAGE = "report.html", "audit.html"
 ClipAndNoise = tuple[float | None, float | None]
 EVERY = 10.0  # seconds between two lines where there is no terminal
 
@@ -353,15 +355,18 @@ def _show_spent(folder: Path) -> None:
     """Print what noise promises, if there was some."""
     from kinfolk.federation.spending import spent
 
-    found = spent(folder)
+    _print_promise(spent(folder), Console())
+
+
+def _print_promise(found: pandas.DataFrame, console: Console) -> None:
     if found.empty:
         return
-    table = Table(title="What noise promises for all rows of a node", title_justify="left")
+    table = Table(title=words.PROMISE, title_justify="left")
     for name, justify in (("to", "left"), ("messages", "right"), ("ε", "right"), ("δ", "right")):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for row in found.itertuples():
-        table.add_row(shown(row.to), f"{row.messages:,}", f"{row.epsilon:.3g}", f"{row.delta:g}")
-    console = Console()
+    for row in found.to_dict("records"):
+        numbers = f"{row['messages']:,}", words.epsilon(row["epsilon"]), f"{row['delta']:g}"
+        table.add_row(shown(row["to"]), *numbers)
     console.print(table)
     console.print(words.NOT_COVERED, highlight=False)
 
@@ -370,12 +375,13 @@ def audit_site(
     invitation: Path, data: Path, folder: Path | None, model: str | None, clip_and_noise: ClipAndNoise, nodes: int,
     trials: int,
 ) -> None:  # fmt: skip
-    """Attack what a site has sent, beside its rows, and print what that tells."""
+    """Attack what a site has sent, beside its rows, print what that tells, and write a page of it."""
     check_installed()
     from kinfolk.federation.site_run import Care
 
-    participant = _participant(invitation, data, folder, model, Care())
-    _print_audit(participant, _noise(clip_and_noise), nodes, trials)
+    noise, participant = _noise(clip_and_noise), _participant(invitation, data, folder, model, Care())
+    facts = _audited(participant, participant.recorded(), noise, nodes, trials)
+    _write_audit([facts], participant.folder)
 
 
 def audit_federation(folder: Path, clip_and_noise: ClipAndNoise, nodes: int, trials: int) -> None:
@@ -389,32 +395,57 @@ def audit_federation(folder: Path, clip_and_noise: ClipAndNoise, nodes: int, tri
             f"Expected the sites of a federation in {str(folder)!r}, found no NAME.invite: name the folder of kinfolk "
             "federation demo, or use kinfolk site audit at every site."
         )
-    for path in invitations:
-        participant = _participant(path, path.with_suffix(".csv"), path.with_suffix(""), None, Care())
-        _print_audit(participant, noise, nodes, trials)
+    participants = [
+        _participant(path, path.with_suffix(".csv"), path.with_suffix(""), None, Care()) for path in invitations
+    ]
+    runs = [each.recorded() for each in participants]  # all are there before the first is attacked
+    _write_audit(
+        [_audited(each, run, noise, nodes, trials) for each, run in zip(participants, runs, strict=True)], folder
+    )
 
 
-def _print_audit(participant: Any, noise: Any, nodes: int, trials: int) -> None:
+def _audited(participant: Any, run: Any, noise: Any, nodes: int, trials: int) -> AuditFacts:
+    """Attack what a site has sent, without noise and with that of the run or another, and print what is told."""
     from kinfolk.federation.audit import audit
 
-    run, name = participant.recorded(), participant.invitation.site
+    invitation, console = participant.invitation, Console()
     noise = run.noise if noise is None else noise
-    found = audit(run, nodes, noise=noise, trials=trials)
-    how = "without noise" if noise is None else f"with noise (clip {noise.clip:g}, deviation {noise.scale:g})"
-    table = Table(title=f"What others could tell of site {name!r}, {how}", title_justify="left")
+    promise = None if noise is None else run.promised(noise)
+    facts = AuditFacts(
+        invitation.agreement.name, invitation.site, len(participant.rows.features), trials,
+        audit(run, nodes, trials=trials), noise,
+        None if noise is None else audit(run, nodes, noise=noise, trials=trials), promise,
+    )  # fmt: skip
+    for tried, found in facts.tables:
+        console.print(_audit_table(facts.site, tried, found))
+    if facts.few:
+        console.print(shown(words.audit_caution(facts.few)))
+    if promise is not None:
+        _print_promise(promise, console)
+    return facts
+
+
+def _audit_table(site: str, noise: Any, found: pandas.DataFrame) -> Table:
+    title = f"{words.audit_title([repr(site)])}, {words.audit_noise(noise)}"
+    table = Table(title=shown(title), title_justify="left")
     for column in ("node", "rows", "who reads", "and knows"):
         table.add_column(column)
     for column in ("in or out", "at 1 %", "row"):
         table.add_column(column, justify="right", no_wrap=True)
-    for row in found.to_dict("records"):
-        numbers = (f"{row[name]:.2f}" for name in ("auc", "hits", "reconstruction"))
-        table.add_row(shown(str(row["node"])), f"{row['rows']:,}", shown(row["place"]), row["knows"], *numbers)
+    for node, own in found.groupby("node", sort=False):
+        about = [shown(str(node)), shown(f"{own['rows'].iloc[0]:,}")]
+        for row in own.to_dict("records"):
+            numbers = (f"{row[name]:.2f}" for name in ("auc", "hits", "reconstruction"))
+            table.add_row(*about, shown(row["place"]), row["knows"], *numbers)
+            about = [shown(""), shown("")]
+        table.add_section()
+    return table
+
+
+def _write_audit(facts: list[AuditFacts], folder: Path) -> None:
     console = Console()
-    console.print(table)
     console.print(words.AUDIT_LEGEND, highlight=False)
-    few = found.loc[found["rows"] <= len(participant.rows.features), "node"].astype(str).unique().tolist()
-    if few:
-        console.print(shown(words.audit_caution(few)))
+    console.print("The page:", shown(write_audit(facts, folder / AUDIT_PAGE), style="bold"))
 
 
 def predict_rows(folder: Path, table: Path, out: Path | None, trusted: str | None) -> None:

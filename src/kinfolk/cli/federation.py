@@ -131,7 +131,7 @@ def audit_all(
     nodes: AttackedNodes = 3,
     trials: Trials = 100,
 ) -> None:
-    """Attack what all sites have sent, where all are here, as in the demo."""
+    """Attack what all sites here have sent; writes audit.html."""
     from kinfolk.cli.federating import audit_federation
 
     audit_federation(folder, (clip, noise), nodes, trials)
@@ -180,7 +180,7 @@ def audit_one(
     nodes: AttackedNodes = 3,
     trials: Trials = 100,
 ) -> None:
-    """Measure what others could tell of your rows, from a recorded run."""
+    """Measure what others could tell of your rows; writes audit.html."""
     from kinfolk.cli.federating import audit_site
 
     audit_site(invitation, data, folder, model, (clip, noise), nodes, trials)

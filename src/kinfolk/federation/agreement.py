@@ -37,7 +37,7 @@ from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
 AGREEMENT, EDGES = "federation.toml", "edges.csv"
-NUMBER, COORDINATOR = "number", "coordinator"
+NUMBER, RESERVED = "number", ("coordinator", "relay")  # places that accounts and audits name beside sites
 LONGEST = 60  # name of a site
 HEAD = "# What the sites of this federation agree on. Change it before inviting; afterwards, invite anew.\n\n"
 Kind = str | tuple[str, ...]  # "number", or the categories
@@ -328,7 +328,7 @@ def _check_names(sites: tuple[str, ...]) -> None:
     if odd:
         raise InputError(
             f"Expected names of sites of at most {LONGEST} letters that begin with a letter or digit, without slashes "
-            f"and colons, other than {COORDINATOR!r}, got {odd[0]!r:.60}: choose others."
+            f"and colons, other than {' and '.join(map(repr, RESERVED))}, got {odd[0]!r:.60}: choose others."
         )
     if len(sites) < 2 or len({name.casefold() for name in sites}) < len(sites):
         raise InputError(f"Expected two or more sites with different names, got {listing(sites)}.")
@@ -336,4 +336,4 @@ def _check_names(sites: tuple[str, ...]) -> None:
 
 def _is_name(name: str) -> bool:
     plain = name == printable(name) and not set(name) & set("/\\:")
-    return plain and 0 < len(name) <= LONGEST and name[0].isalnum() and name.casefold() != COORDINATOR
+    return plain and 0 < len(name) <= LONGEST and name[0].isalnum() and name.casefold() not in RESERVED

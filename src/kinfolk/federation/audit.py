@@ -34,7 +34,7 @@ from kinfolk.federation.ledger import Ledger
 from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.service import CURRENT, MARK, Agreed
 from kinfolk.federation.site_run import JOINED, RECORDED, Care, SiteRun
-from kinfolk.federation.spending import noise_of
+from kinfolk.federation.spending import noise_of, spent
 from kinfolk.typing import Bools, Floats, Ints
 
 COORDINATOR, RELAY = "coordinator", "relay"
@@ -106,14 +106,43 @@ class RecordedRun:
 
     def replayed(self, rows: SiteRows, noise: Noise | None) -> Iterator[tuple[Messages, bytes]]:
         """All that the site would have sent with other rows, open and sealed."""
-        unused = Ledger(Path())  # nothing leaves
-        run = SiteRun(self._join(), self.algorithm, rows, self.key, self.name, None, unused, care=Care(noise))
+        run = self._again(rows, noise, Path())  # nothing leaves, so nothing is written down
         for content in self.requests:
             yield run.replay(content)
+
+    def _again(self, rows: SiteRows, noise: Noise | None, accounts: Path) -> SiteRun:
+        key, ledger = self.key, Ledger(accounts)
+        return SiteRun(self._join(), self.algorithm, rows, key, self.name, None, ledger, care=Care(noise))
+
+    def promised(self, noise: Noise) -> pandas.DataFrame:
+        """What noise promises for this run, receiver by receiver, counted as at a site that takes part with it.
+
+        Parameters
+        ----------
+        noise : Noise
+            That of the run, or another.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As of ``kinfolk.federation.spending.spent``.
+        """
+        with tempfile.TemporaryDirectory() as accounts:
+            run = self._again(self.rows, noise, Path(accounts))
+            for content in self.requests:
+                run.replay(content)
+                run.spend(noise, run.terms.decode_request(content))
+            return spent(Path(accounts))
 
     @cached_property
     def _routes(self) -> dict[str, Ints]:
         return {self.join.peers[k].name: own for k, own in routes_of(self.join.scene, self.join.homes).items()}
+
+    @property
+    def reading_sites(self) -> Ints:
+        """How many other sites read messages of each node."""
+        nodes = np.concatenate([np.empty(0, dtype=np.int64), *self._routes.values()])
+        return np.bincount(nodes, minlength=len(self.rows.nodes))
 
     def views(self, rows: SiteRows, node: int, noise: Noise | None) -> Views:
         """What every place would have read of a node (its row number)."""
@@ -316,7 +345,7 @@ def audit(run: RecordedRun, nodes: int = 3, *, noise: Noise | None = None, trial
     run : RecordedRun
         A run of the site.
     nodes : int
-        How many nodes are attacked: those with fewest rows, which tell most.
+        How many nodes are attacked: those with fewest rows, which tell most; among equals those that most sites read.
     noise : Noise, optional
         What is sent has this noise; None: none.
     trials : int
@@ -329,7 +358,7 @@ def audit(run: RecordedRun, nodes: int = 3, *, noise: Noise | None = None, trial
         alarms, ``reconstruction`` (1 is guessing the mean, 0 the row itself).
     """
     sizes = run.rows.data.sizes
-    chosen = [k for k in np.argsort(sizes, kind="stable").tolist() if sizes[k]][:nodes]
+    chosen = [k for k in np.lexsort([-run.reading_sites, sizes]).tolist() if sizes[k]][:nodes]
     lines = []
     for node in chosen:
         attack = Audit(run, node, noise, trials)

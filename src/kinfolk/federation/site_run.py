@@ -237,7 +237,7 @@ class SiteRun:
         self._round = asked.request.turn.round or self._round  # a measurement has none
         self.ledger.add(asked.key.run, self._round, self._leaving)  # before anything else: better twice than not
         if self.care.noise is not None and self._leaving:
-            self._spend(self.care.noise, asked)
+            self.spend(self.care.noise, asked)
         if self.record is not None:
             self.record.append(content)
         if self.journal is not None:
@@ -246,7 +246,7 @@ class SiteRun:
         self._last = _Last(content, answer)
         return answer
 
-    def _spend(self, noise: Noise, asked: Asked) -> None:
+    def spend(self, noise: Noise, asked: Asked) -> None:
         """Write down who reads messages with noise; with what the coordinator reads exactly, noise promises nothing."""
         assert self.told is not None
         read = [self.terms.sends.coordinator[name] for name in self.told.coordinator]

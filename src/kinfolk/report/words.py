@@ -10,6 +10,7 @@ import pandas
 from markupsafe import Markup
 
 from kinfolk.checks import listing
+from kinfolk.engine.noise import Noise
 from kinfolk.engine.numbers import number as number
 from kinfolk.engine.saved_run import Account
 from kinfolk.report.facts import GraphOrigin, Judgement, Note, Role, RunFacts
@@ -545,6 +546,7 @@ FEDERATED = {"alone": TITLES["alone"], "pooled": TITLES["pooled"], "tailored": "
 
 # ---------------------------------------------------------------------- privacy
 
+PROMISE = "What noise promises for all rows of a node"
 NOT_COVERED = (
     "This is about messages that had noise. What was told on joining, and what was measured at a node, had none; nor "
     "had what the coordinator alone reads, unless it stands here."
@@ -554,6 +556,85 @@ AUDIT_LEGEND = (
     "often it is noticed with 1 % false alarms. Row: the error of the best guess at that row, 0 if it is found, 1 for "
     "guessing the mean. A better attack may exist."
 )
+
+AUDIT_MEASURES = ("in or out", "at 1 % false alarms", "row")
+AUDIT_NEIGHBOUR = "a neighbouring site"
+AUDIT_READS = {
+    AUDIT_NEIGHBOUR: "what nodes send it, in letters that it alone can open.",
+    "coordinator": "messages for it, and what is measured at a node for the history, which gets no noise.",
+    "relay": "sizes of sealed letters.",
+}
+AUDIT_MIXED = "With noise: the most that is told of sites that had some."
+AUDIT_TRY_NOISE = "The run had no noise; --clip and --noise show what it would have done."
+SPENT_AT_SITES = (
+    "Whether a site adds noise to what it sends is its own choice and is not told here, so ε is unknown at this place: "
+    "kinfolk site sent shows it at the site."
+)
+
+
+def audit_title(sites: Sequence[str]) -> str:
+    """What the page of an audit is about.
+
+    >>> audit_title(["north"]), audit_title(["north", "south"])
+    ('What others could tell of site north', 'What others could tell of 2 sites')
+    """
+    return f"What others could tell of {f'site {sites[0]}' if len(sites) == 1 else f'{len(sites)} sites'}"
+
+
+def audit_place(place: str) -> str:
+    """Which kind of place somebody reads at; what is no coordinator and no relay is the name of a site.
+
+    >>> audit_place("relay"), audit_place("north")
+    ('relay', 'a neighbouring site')
+    """
+    return place if place in AUDIT_READS else AUDIT_NEIGHBOUR
+
+
+def audit_order(place: str) -> int:
+    """Where a place stands: neighbours first, the relay last."""
+    return list(AUDIT_READS).index(audit_place(place))
+
+
+def audit_noise(noise: Noise | None) -> str:
+    """With which noise an audit was made.
+
+    >>> audit_noise(Noise(clip=2.0, scale=16.0)), audit_noise(None)
+    ('with noise (clip 2, deviation 16)', 'without noise')
+    """
+    return "without noise" if noise is None else f"with noise (clip {noise.clip:g}, deviation {noise.scale:g})"
+
+
+def audit_compared(values: Sequence[str]) -> str:
+    """A number of an audit without noise, and with it if that was tried.
+
+    >>> audit_compared(["1.00", "0.53"])
+    '1.00 without noise, 0.53 with noise'
+    """
+    return ", ".join(f"{value} {how}" for value, how in zip(values, ("without noise", "with noise"), strict=False))
+
+
+def audit_deviation(trials: int) -> float:
+    """Deviation of "in or out" where there is nothing to tell, as simulated.
+
+    >>> round(audit_deviation(100), 2)
+    0.06
+    """
+    return float(0.6 / trials**0.5)
+
+
+def audit_chance(trials: int) -> str:
+    """How far chance alone goes."""
+    found = f"{audit_deviation(trials):.2f}"
+    return f"Where there is nothing to tell, it scatters about 0.5 with a deviation of {found} ({trials:,} trials)."
+
+
+def epsilon(value: float) -> str:
+    """ε in three digits; without an end where nothing is promised.
+
+    >>> epsilon(2.4512), epsilon(float("inf"))
+    ('2.45', '∞')
+    """
+    return "∞" if value == float("inf") else f"{value:.3g}"
 
 
 def audit_caution(nodes: Sequence[str]) -> str:
