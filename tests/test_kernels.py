@@ -46,11 +46,11 @@ def dual_look(u: Any, other: Any, values: Any, flow: Any) -> None:
 
 
 def add_elastic_flows(u: Any, other: Any, values: Any, flow: Any) -> None:
-    kernels.add_elastic_flows(flow, values, HEAD, TAIL, SCALES, u, WEIGHTS)
+    kernels.add_elastic_flows(flow, values, HEAD, TAIL, SCALES, u, WEIGHTS, 0.9)
 
 
 def add_elastic_response(u: Any, other: Any, values: Any, flow: Any) -> None:
-    kernels.add_elastic_response(u, values, HEAD, TAIL, SCALES, other, WEIGHTS)
+    kernels.add_elastic_response(u, values, HEAD, TAIL, SCALES, other, WEIGHTS, 0.9)
 
 
 def conjugate_step(u: Any, other: Any, values: Any, flow: Any) -> None:

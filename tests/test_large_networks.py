@@ -12,7 +12,7 @@ from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.repair import Trees
 from kinfolk.engine.protocol import Turn
 from kinfolk.network.data import Data
-from kinfolk.network.site import Site
+from kinfolk.network.site import Site, ordered_site
 from kinfolk.objective.couplings import MaximumNorm
 from kinfolk.objective.losses import Huber, SquaredDistance
 
@@ -51,6 +51,44 @@ def test_repaired_dual_variables_balance_exactly(loss):
     assert np.abs(after.violation(problem)).max() <= 1e-12 * missed.max()
     assert np.linalg.norm(after.u - u, axis=1).max() <= missed.sum()  # what flows is what was missing
     assert missed.max() > 0.1
+
+
+@pytest.mark.parametrize("loss", [Squared(), Squared(intercept=True), SquaredDistance(), Logistic()], ids=repr)
+def test_the_gram_matrices_of_groups_are_those_of_pooled_losses(loss):
+    losses = spatial(60, classes=isinstance(loss, Logistic)).site.local_losses(loss)
+    rng = np.random.default_rng(0)
+    group, factor = rng.integers(0, 7, 60), rng.random(losses.y.shape)
+    order = np.argsort(group[losses.owner], kind="stable")
+    np.testing.assert_allclose(
+        losses.group_gram(factor, group, 7), losses.pool(group, 7).gram(factor[order]), rtol=1e-13, atol=1e-13
+    )
+
+
+@pytest.mark.parametrize(("size", "kind"), [(1.0, np.float32), (1e-30, np.float64), (1e30, np.float64)])
+def test_a_rough_solve_takes_32_bits_where_they_can_hold_it(size, kind):
+    problem = instance(spatial(150).site, GTVMin(lam=0.1))
+    rng = np.random.default_rng(0)
+    w, rhs = rng.normal(size=(150, 3)), size * rng.normal(size=(150, 3))
+    u = rng.normal(size=(len(problem.weights), 3))
+    u *= problem.weights[:, None] / np.linalg.norm(u, axis=1, keepdims=True)  # on the border of the balls
+    curvature = problem.losses.elasticity(w, problem.losses.dual(w))
+    elasticity = duals._Elasticity(problem, duals.stiffness_at(problem, w), u)
+    x = duals._iterative_solver(problem, curvature, elasticity, 0.01)(rhs.copy())
+    assert x.dtype == kind
+    exact = problem.site.divergence(elasticity.flow(problem.difference(x.astype(np.float64))))
+    problem.losses.add_curved(exact, curvature, x.astype(np.float64))
+    diagonal = problem.losses.gram_diagonal(curvature) + elasticity.diagonal(3)
+    left, before = (np.sqrt((each**2 / diagonal).sum()) for each in (exact - rhs, rhs))
+    assert 0 < left <= 0.0101 * before
+
+
+def test_the_numbers_of_a_large_site_are_short_and_those_of_the_graph():
+    network = spatial(300)
+    site, graph = ordered_site(network), network.graph
+    assert site.head.dtype == site.tail.dtype == site.edges.dtype == np.int32
+    np.testing.assert_array_equal(site.nodes[site.head], graph.head[site.edges])
+    np.testing.assert_array_equal(site.nodes[site.tail], graph.tail[site.edges])
+    np.testing.assert_array_equal(np.sort(site.edges), np.arange(graph.edge_count))
 
 
 def test_a_tree_holds_enough_samples_and_not_many_more():

@@ -82,9 +82,9 @@ def add_flows(out: Floats, u: Floats, head: Ints, tail: Ints) -> None:
 
 @njit(cache=True, fastmath=REORDERED)
 def add_elastic_flows(
-    out: Floats, x: Floats, head: Ints, tail: Ints, omega: Floats, normal: Floats, grip: Floats
+    out: Floats, x: Floats, head: Ints, tail: Ints, omega: Floats, normal: Floats, grip: Floats, held: float
 ) -> None:
-    """Add DᵀΩD x to ``out``, with Ω_e = omega_e (I − grip_e n nᵀ) and n the normal of the edge."""
+    """Add DᵀΩD x to ``out``, with Ω_e = omega_e (I − held grip_e n nᵀ) and n the normal of the edge."""
     v = np.empty(x.shape[1])
     for e in range(len(head)):
         one, other, n, start, end = x[head[e]], x[tail[e]], normal[e], out[head[e]], out[tail[e]]
@@ -93,7 +93,7 @@ def add_elastic_flows(
             v[k] = one[k] - other[k]
         for k in range(len(v)):
             part += v[k] * n[k]
-        part *= grip[e]
+        part *= held * grip[e]
         for k in range(len(v)):
             flow = omega[e] * (v[k] - part * n[k])
             start[k] += flow
@@ -102,7 +102,7 @@ def add_elastic_flows(
 
 @njit(cache=True, fastmath=REORDERED)
 def add_elastic_response(
-    u: Floats, x: Floats, head: Ints, tail: Ints, omega: Floats, normal: Floats, grip: Floats
+    u: Floats, x: Floats, head: Ints, tail: Ints, omega: Floats, normal: Floats, grip: Floats, held: float
 ) -> None:
     """Add ΩD x to u, with the Ω of ``add_elastic_flows``; u itself may be the normals."""
     v = np.empty(x.shape[1])
@@ -113,7 +113,7 @@ def add_elastic_response(
             v[k] = one[k] - other[k]
         for k in range(len(v)):
             part += v[k] * n[k]
-        part *= grip[e]
+        part *= held * grip[e]
         for k in range(len(v)):
             own[k] += omega[e] * (v[k] - part * n[k])
 

@@ -78,14 +78,21 @@ def add_curved_rows(out: Floats, X: Floats, starts: Ints, factor: Floats, w: Flo
 @njit(cache=True)
 def gram(X: Floats, starts: Ints, factor: Floats) -> Floats:
     """Σ_r factor_r x_r x_r' over the rows of every node."""
+    return group_gram(X, starts, factor, np.arange(len(starts) - 1), len(starts) - 1)
+
+
+@njit(cache=True)
+def group_gram(X: Floats, starts: Ints, factor: Floats, group: Ints, count: int) -> Floats:
+    """Σ_r factor_r x_r x_r' over the rows of the nodes of every group."""
     d = X.shape[1]
-    out = np.zeros((len(starts) - 1, d, d))
+    out = np.zeros((count, d, d))
     for i in range(len(starts) - 1):
+        own = out[group[i]]
         for r in range(starts[i], starts[i + 1]):
             for k in range(d):
                 scaled = factor[r] * X[r, k]
                 for j in range(d):
-                    out[i, k, j] += scaled * X[r, j]
+                    own[k, j] += scaled * X[r, j]
     return out
 
 

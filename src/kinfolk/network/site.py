@@ -344,7 +344,13 @@ def ordered_site(network: Network) -> Site:
     nodes = reverse_cuthill_mckee(graph.to_sparse(), symmetric_mode=True).astype(np.int64)
     place = np.empty_like(nodes)
     place[nodes] = np.arange(len(nodes))
-    return _site(network, nodes, np.lexsort((place[graph.tail], place[graph.head])))
+    site = _site(network, nodes, np.lexsort((place[graph.tail], place[graph.head])))
+    return replace(site, edges=_short(site.edges), head=_short(site.head), tail=_short(site.tail))
+
+
+def _short(numbers: Ints) -> Ints:
+    """Numbers from 0 on in 32 bits, where they fit: a large site has three for every edge."""
+    return numbers.astype(np.int32) if numbers.max(initial=0) <= np.iinfo(np.int32).max else numbers
 
 
 def site_of(network: Network, nodes: Ints) -> Site:

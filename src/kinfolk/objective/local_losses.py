@@ -136,6 +136,10 @@ class LinearLosses(LocalLosses):
         """Σ_r factor_r x_r x_r' of every node."""
         return kernels.gram(self.X, self.starts, factor)
 
+    def group_gram(self, factor: Floats, group: Ints, group_count: int) -> Floats:
+        """``gram``, summed over the nodes of every group."""
+        return kernels.group_gram(self.X, self.starts, factor, group, group_count)
+
     def gram_diagonal(self, factor: Floats) -> Floats:
         """The diagonal of ``gram``, without the rest."""
         return kernels.combine_squared_rows(self.X, self.starts, factor)
@@ -532,6 +536,10 @@ class PointLosses(QuadraticLosses):
     def gram(self, factor: Floats) -> Floats:
         """A diagonal matrix for every node."""
         return self.gram_diagonal(factor)[:, :, None] * np.eye(self.width)
+
+    def group_gram(self, factor: Floats, group: Ints, group_count: int) -> Floats:
+        """A diagonal matrix for every group."""
+        return kernels.group_sums(self.gram_diagonal(factor), group, group_count)[:, :, None] * np.eye(self.width)
 
     def gram_diagonal(self, factor: Floats) -> Floats:
         """Σ_r factor_r of every node."""

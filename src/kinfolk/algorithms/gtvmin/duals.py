@@ -30,6 +30,8 @@ SHIFT = 1e-13
 LARGEST_BLOCK = 16  # parameters of a node up to which systems are factorised
 DIRECT_COST = 400.0  # rounds
 BISECTIONS = 60
+ROUGH = 0.01  # a precision for which 32 bits are enough
+EXTREME = 1e9  # with three factors of this size, or one over it, 32 bits have room to spare
 LEAST_LENGTH = 1e-3  # of a difference, in lengths of a node's parameters
 ACROSS = 1e-3  # how much less a flow moves across the border of its domain than along it
 
@@ -50,6 +52,11 @@ class Duals:
             out += self.gamma
         problem.site.add_divergence(out, self.u)
         return out
+
+    def missing(self, problem: Instance) -> Floats:
+        """−r."""
+        out = self.violation(problem)
+        return np.negative(out, out=out)
 
     def value(self, problem: Instance, share: Floats) -> float:
         """The dual objective at ``share`` (nodes,) times these variables."""
@@ -100,8 +107,7 @@ class Duals:
         elasticity = _Elasticity(problem, stiffness, self.u)
         direct = _direct_solver(problem, curvature, elasticity)
         solve = _iterative_solver(problem, curvature, elasticity, precision) if direct is None else direct
-        rest = self.violation(problem)
-        x = solve(np.negative(rest, out=rest))
+        x = solve(self.missing(problem))
         elasticity.follow(self.u, x)
         return self.along(problem, curvature, x)
 
@@ -135,7 +141,7 @@ class Duals:
 
 
 Linear = Callable[[Floats], Floats]  # may use up what it is given
-EdgePass = tuple[Ints, Ints, Floats, Floats, Floats]
+EdgePass = tuple[Ints, Ints, Floats, Floats, Floats, float]
 
 
 class _Elasticity:
@@ -163,7 +169,7 @@ class _Elasticity:
         site, normal, grip = self.problem.site, self.border.normal, self.border.grip
         if self.quadratic or self.border.free is not None or normal is None or grip is None:
             return None
-        return site.head, site.tail, self.omega, normal, (1.0 - ACROSS) * grip
+        return site.head, site.tail, self.omega, normal, grip, 1.0 - ACROSS
 
     def add_at_nodes(self, out: Floats, x: Floats) -> None:
         """Add DᵀΩD x to ``out``."""
@@ -180,8 +186,8 @@ class _Elasticity:
             kernels.add_elastic_response(u, x, *self._edge_pass)
 
     def diagonal(self, width: int) -> Floats:
-        """About the diagonal of DᵀΩD, (nodes, parameters)."""
-        form = np.diag(self.problem.coupling.slope(np.eye(width))) if self.quadratic else np.ones(width)
+        """About the diagonal of DᵀΩD, (nodes, parameters), or (nodes, 1) where all parameters have the same."""
+        form = np.diag(self.problem.coupling.slope(np.eye(width))) if self.quadratic else np.ones(1)
         return self.problem.site.edge_sum(self.omega)[:, None] * form
 
 
@@ -230,9 +236,18 @@ def _iterative_solver(problem: Instance, curvature: Floats, elasticity: _Elastic
         diagonal = losses.gram_diagonal(curvature)
         diagonal += losses.ridge
         diagonal += elasticity.diagonal(losses.width)
+        if precision >= ROUGH and _fits_32_bits(rhs, diagonal):
+            rhs, diagonal = rhs.astype(np.float32), diagonal.astype(np.float32)
         return conjugate_gradients(apply, rhs, diagonal, precision)
 
     return solve
+
+
+def _fits_32_bits(rhs: Floats, diagonal: Floats) -> bool:
+    """Whether all that conjugate gradients compute is far from what 32 bits cannot hold."""
+    largest = max(float(rhs.max(initial=0.0)), -float(rhs.min(initial=0.0)))
+    low, high = diagonal.min(where=diagonal > 0, initial=1.0), diagonal.max(initial=1.0)
+    return bool(1 / EXTREME <= largest <= EXTREME and low >= 1 / EXTREME and high <= EXTREME)
 
 
 def conjugate_gradients(
@@ -240,7 +255,7 @@ def conjugate_gradients(
 ) -> Floats:
     """Solve A x = rhs for a positive semi-definite A, with diagonal preconditioning; ``rhs`` and it are used up.
 
-    ``apply`` writes A times its first argument into the second. All is done in five arrays of the size of x.
+    ``apply`` writes A times its first argument into the second. All is done in five arrays of the size and type of rhs.
     """
     inverse = np.divide(1.0, diagonal, out=diagonal, where=diagonal > 0)
     inverse[inverse <= 0] = 1.0

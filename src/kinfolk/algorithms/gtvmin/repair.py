@@ -19,7 +19,7 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.algorithms.gtvmin.duals import Duals
 from kinfolk.algorithms.gtvmin.instance import Instance
-from kinfolk.objective.local_losses import LinearLosses, solve_symmetric
+from kinfolk.objective.local_losses import solve_symmetric
 from kinfolk.typing import Bools, Floats, Ints
 
 ROWS_PER_PARAMETER = 2  # in a tree, at least
@@ -34,8 +34,7 @@ class Trees:
     group: Ints  # (nodes,) the tree of every node
     degree: Ints  # (nodes,) its edges in the tree
     code: Ints  # (nodes,) which ones, see ``kernels.grow_trees``
-    pooled: LinearLosses  # the losses of every tree
-    order: Ints  # (rows,) of the samples in ``pooled``
+    count: int  # of trees
 
     @classmethod
     def of(cls, problem: Instance, u: Floats) -> Trees:
@@ -46,23 +45,23 @@ class Trees:
             site.head, site.tail, problem.weights > 0, _roomy(problem, u), np.diff(losses.starts), least
         )
         roots, group = np.unique(root, return_inverse=True)
-        pooled = losses.pool(group, len(roots))
-        return cls(problem, group, degree, code, pooled, np.argsort(group[losses.owner], kind="stable"))
+        return cls(problem, group, degree, code, len(roots))
 
     def repaired(self, duals: Duals) -> Duals:
         """Dual variables with r = 0, up to rounding, wherever a tree has enough samples; flows are changed in place."""
-        losses, site = self.problem.losses, self.problem.site
-        curvature = losses.elasticity(duals.w, duals.beta)
-        sums = kernels.group_sums(duals.violation(self.problem), self.group, self.pooled.node_count)
-        taken = duals.along(self.problem, curvature, -self._solved(curvature[self.order], sums)[self.group])
+        site, curvature = self.problem.site, self.problem.losses.elasticity(duals.w, duals.beta)
+        sums = kernels.group_sums(duals.violation(self.problem), self.group, self.count)
+        taken = duals.along(self.problem, curvature, -self._solved(curvature, sums)[self.group])
         left = taken.violation(self.problem)
         kernels.drain(left, duals.u, site.head, site.tail, self.degree.copy(), self.code.copy())
         return taken
 
     def _solved(self, curvature: Floats, sums: Floats) -> Floats:
         """(trees, parameters) the y of every tree."""
-        bend = self.pooled.gram(curvature)
-        np.einsum("nkk->nk", bend)[:] += self.pooled.ridge
+        losses = self.problem.losses
+        bend = losses.group_gram(curvature, self.group, self.count)
+        if losses.penalised:
+            np.einsum("nkk->nk", bend)[:] += kernels.group_sums(losses.ridge, self.group, self.count)
         return solve_symmetric(bend, sums)
 
 
