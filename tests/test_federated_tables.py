@@ -239,6 +239,16 @@ def test_steps_of_random_slopes_that_are_too_long_are_taken_back(tmp_path):
         np.testing.assert_allclose(run.leaderboard[column]["slopes"], pooled.leaderboard[column]["slopes"], rtol=1e-6)
 
 
+@pytest.mark.parametrize("secure", [False, True])
+def test_large_counts(secure, tmp_path):
+    """First steps from zero lead far beyond, where the loss is more than a number can hold."""
+    table = kinds(4, 16).drop(columns=["class", "wait"])
+    table["calls"] = np.random.default_rng(0).poisson(np.exp(8 + 2 * table["age"]))
+    settings = {"node": "town", "target": "calls", "task": "count", "members": "pooled", "folds": 2, "lam": 1.0}
+    run, *_ = together(cut(table, 2, "town"), tmp_path, secure=secure, **settings)
+    assert_same_errors(run, learn(table, progress=False, **settings))
+
+
 @pytest.mark.parametrize("test", ["nodes", "marks", "marked nodes"])
 def test_whole_nodes_and_marked_rows(test, tmp_path):
     table = shops(8, 12)

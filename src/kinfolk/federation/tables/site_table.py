@@ -35,6 +35,7 @@ from kinfolk.tables.target import Target, known_targets
 from kinfolk.typing import Bools, Floats, Ints
 
 LEAST_NAMED = 5  # rows: a category with fewer at a site is not named by it
+TOO_HIGH = 1e15  # for a sum of losses: more is told as so much
 Answer = tuple[dict[str, Any], Arrays]
 
 
@@ -273,7 +274,9 @@ class SiteTable:
             X, y = np.hstack([data.X, np.ones((len(data.X), 1))]), labels(self.target, data.y)
             for k in np.flatnonzero(part == number):
                 value, slope, curvature = rounded(loss, X @ w[k], y[score[k]], rounding)
-                out["loss"][k] = value.sum()
+                out["loss"][k] = min(value.sum(), TOO_HIGH)
+                if out["loss"][k] == TOO_HIGH:  # a step that is too long for counts: it is shortened, wherever it led
+                    continue
                 out["gradient"][k] = X.T @ slope
                 out["hessian"][k] = (X * curvature[:, None]).T @ X
         return {}, out
