@@ -153,13 +153,17 @@ class Loop:
 
     def _out_of_rounds(self) -> str:
         """Why a run ends that no rule has stopped: its objective grows, or the rounds are made."""
-        given, objectives = self.settings.rounds, [row["objective"] for row in self.position.rows]
-        *before, last = objectives
-        grows = self.position.count - self.position.origin >= EARLY_ROUNDS and last > max(before)
-        if grows and last - objectives[0] > abs(objectives[0]):  # more than twice what it was
+        given, objectives = self.settings.rounds, [row["objective"] for row in self._learnt(self.position.rows)]
+        first, last = (objectives[0], objectives[-1]) if objectives else (0.0, 0.0)
+        grows = self.position.count - self.position.origin >= EARLY_ROUNDS and last > max(objectives[:-1], default=last)
+        if grows and last - first > abs(first):  # more than twice what it was
             self.diverged = True
-            return f"diverged: the objective grew from {objectives[0]:.3g} to {last:.3g} in {given:,} rounds"
+            return f"diverged: the objective grew from {first:.3g} to {last:.3g} in {given:,} rounds"
         return f"stopped after the {given:,} rounds it was given"
+
+    def _learnt(self, rows: Iterable[Row]) -> list[Row]:
+        """Rows with models that have learnt: before, a residual is infinite, and an objective says nothing."""
+        return [row for row in rows if np.isfinite(row["objective"]) and np.isfinite(row["residual"])]
 
     def _best_of(self, diverged: str, first: int) -> str:
         """Why the run ends, after going back to the round with the least objective, where the models can be seen.
@@ -167,7 +171,7 @@ class Loop:
         Nothing was kept for that, as hardly any run diverges: the rounds as far as there are made once more.
         """
         advice = self.session.algorithm.if_diverged
-        rows = [row for row in self.position.rows if row["round"] >= first and np.isfinite(row["objective"])]
+        rows = self._learnt(row for row in self.position.rows if row["round"] >= first)
         if not rows or self.session.whole_network is None:
             return f"{diverged}, so that the models are of no use: {advice}"
         last = int(min(rows, key=lambda row: row["objective"])["round"])
