@@ -312,3 +312,19 @@ def test_a_large_site_orders_its_nodes_and_nothing_else_changes(algorithm, parti
         np.testing.assert_allclose(getattr(ordered.state, name), getattr(plain.state, name), atol=1e-10)
     further = [fit(network, algorithm, start=run, **options).models.w for run in (plain, ordered)]
     np.testing.assert_allclose(*further, atol=1e-10)
+
+
+def test_an_objective_that_grows_with_those_who_have_taken_part_is_no_divergence():
+    """One of ten nodes a round: whoever has not been there yet counts nothing."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from kinfolk import FedCG, TorchLoss
+    from kinfolk.algorithms.fedcg import GivenDomains
+
+    rng = np.random.default_rng(0)
+    data = [(np.column_stack([rng.normal(size=(6, 2)), np.zeros(6)]), rng.integers(0, 2, 6).astype(float))] * 10
+    loss = TorchLoss(torch.nn.Sequential(torch.nn.Linear(2, 2)), "cross-entropy", step_size=0.01)
+    algorithm = FedCG(loss, layers=["0"], domains=1, discovery=GivenDomains(), graph=None)
+    run = fit(Network(graphs.edgeless(10), data), algorithm, rounds=20, stop=None, participation=0.1, progress=False)
+    assert run.history["objective"].iloc[-1] > 2 * run.history["objective"].iloc[1]
+    assert run.stopped == "stopped after the 20 rounds it was given"
+    assert run.rounds == 20

@@ -155,11 +155,18 @@ class Loop:
         """Why a run ends that no rule has stopped: its objective grows, or the rounds are made."""
         given, objectives = self.settings.rounds, [row["objective"] for row in self._learnt(self.position.rows)]
         first, last = (objectives[0], objectives[-1]) if objectives else (0.0, 0.0)
-        grows = self.position.count - self.position.origin >= EARLY_ROUNDS and last > max(objectives[:-1], default=last)
-        if grows and last - first > abs(first):  # more than twice what it was
+        late = self.position.count - self.position.origin >= EARLY_ROUNDS
+        grows = late and last > max(objectives[:-1], default=last)
+        if grows and last - first > (2 * self._more_nodes - 1) * abs(first):  # more than twice what it was
             self.diverged = True
             return f"diverged: the objective grew from {first:.3g} to {last:.3g} in {given:,} rounds"
         return f"stopped after the {given:,} rounds it was given"
+
+    @property
+    def _more_nodes(self) -> float:
+        """How many times its first value an objective may reach as more and more nodes have taken part."""
+        given = self.settings.participation
+        return float(self.session.problem.graph.node_count) if callable(given) else 1 / given
 
     def _learnt(self, rows: Iterable[Row]) -> list[Row]:
         """Rows with models that have learnt: before, a residual is infinite, and an objective says nothing."""
