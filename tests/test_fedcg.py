@@ -1,8 +1,6 @@
 """FedCG: layers with branches, the graph network, domains found and given, and the algorithm as a whole."""
 
 import copy
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -608,70 +606,6 @@ def test_nodes_with_different_numbers_of_rows_descend_at_once_as_one_by_one():
         assert algorithm._walks(network.site.local_losses(loss))
         found[how] = fit(network, algorithm, rounds=5, stop=None, progress=False).models.w
     np.testing.assert_allclose(found["always"], found["never"], rtol=0, atol=1e-12)
-
-
-MEETING, MET = threading.Barrier(2), []
-
-
-class Meets(nn.Module):
-    """Waits in every step until another thread is here, too; trials in the main thread wait for nobody."""
-
-    def forward(self, x):
-        if threading.current_thread() is not threading.main_thread():
-            MEETING.wait(timeout=60)
-            MET.append(torch.get_num_threads())
-        return x
-
-
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
-def much_work(clients, middle):
-    """A network of clients with much work in a step, and a loss."""
-    rng = np.random.default_rng(0)
-    rows = [(rng.normal(size=(200, 40)), rng.integers(0, 2, 200).astype(float)) for _ in range(clients)]
-    layers = nn.Linear(40, 1000), middle, nn.ReLU(), nn.Linear(1000, 2)
-    loss = TorchLoss(nn.Sequential(*layers), "cross-entropy", precision="float32", step_size=0.1)
-    return Network(graphs.edgeless(clients), rows), FedAvg(loss, local_epochs=1, batch=100)
-
-
-def test_nodes_with_much_work_descend_two_at_a_time(threads):
-    threads(2)
-    network, algorithm = much_work(4, Meets())
-    fit(network, algorithm, rounds=1, stop=None, progress=False)
-    assert MET == [1] * 8  # four nodes with two steps each
-    assert torch.get_num_threads() == 2
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(torch.get_num_threads).result() == 2
-
-
-@pytest.mark.parametrize("middle", [nn.Identity(), nn.BatchNorm1d(1000)])
-def test_nodes_on_several_threads_get_the_bits_of_one_thread(threads, middle):
-    network, algorithm = much_work(5, middle)
-    found = []
-    for count in (1, 2, 3):
-        threads(count)
-        found.append(fit(network, algorithm, rounds=2, stop=None, measure_every=None, progress=False).models.w)
-    np.testing.assert_array_equal(found[1], found[0])
-    np.testing.assert_array_equal(found[2], found[0])
-
-
-def test_what_a_module_raises_on_a_thread_is_raised(threads):
-    class Fails(nn.Module):
-        def forward(self, x):
-            if threading.current_thread() is not threading.main_thread():
-                raise RuntimeError("lost its way")
-            return x
-
-    threads(2)
-    network, algorithm = much_work(4, Fails())
-    with pytest.raises(RuntimeError, match="lost its way"):
-        fit(network, algorithm, rounds=1, stop=None, progress=False)
-    assert torch.get_num_threads() == 2
 
 
 def test_a_module_that_draws_is_computed_node_by_node_and_keyed():

@@ -158,9 +158,9 @@ class FlatModule:
         """What the module is called with for rows X."""
         return (X,) if not self.side else (X[..., : -self.side], X[..., -self.side :])
 
-    def _in_mode(self, mode: Mode, place: int = 0) -> Any:
-        """A copy of the module to call; those of different places can be called at the same time."""
-        if (mode, place) not in self._called:
+    def _in_mode(self, mode: Mode) -> Any:
+        """A copy of the module to call."""
+        if mode not in self._called:
             module = copied(self.template).train(mode != "evaluation")
             if mode == "calm":
                 for part in module.modules():
@@ -168,11 +168,11 @@ class FlatModule:
                         part.eval()
                     if isinstance(part, DROPPING):
                         part.dropout = 0.0
-            self._called[mode, place] = module
-        return self._called[mode, place]
+            self._called[mode] = module
+        return self._called[mode]
 
     @cached_property
-    def _called(self) -> dict[tuple[Mode, int], Any]:
+    def _called(self) -> dict[str, Any]:
         return {}
 
     def module_of(self, w: Floats) -> Any:
@@ -181,12 +181,12 @@ class FlatModule:
         self._load(module, w)
         return module
 
-    def resident(self, w: Floats, place: int = 0) -> tuple[Any, list[Any]]:
-        """The copy that is kept for training at a place, with the vector w, and what is trained of it.
+    def resident(self, w: Floats) -> tuple[Any, list[Any]]:
+        """The one copy that is kept for training, with the vector w, and what is trained of it.
 
         Steps on its own parameters are quicker than steps on a vector that is cut into parts for every call.
         """
-        module = self._in_mode("training", place)
+        module = self._in_mode("training")
         self._load(module, w)
         parts = dict(module.named_parameters())
         return module, [parts[name] for name in self._trained_lengths[0]]

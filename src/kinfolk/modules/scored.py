@@ -2,7 +2,7 @@
 
 Whether it does is tried on some rows, once for every mode: a module may look at several rows at once (batch
 normalisation), draw (dropout), or do something that torch cannot map over nodes. Nodes with much work in a step descend
-one by one, on as many threads as torch has.
+one by one.
 """
 
 from __future__ import annotations
@@ -94,23 +94,12 @@ class ScoredModule:
         traits = self.traits("training")
         if traits.draws or (self.batching == "always" and traits.why_apart is None):
             return False
-        return traits.why_apart is not None or self.batching == "never" or self._is_much(rows)
+        much = rows * self._numbers_of_a_row >= MUCH
+        return traits.why_apart is not None or self.batching == "never" or much
 
-    def _is_much(self, rows: int) -> bool:
-        return rows * self._numbers_of_a_row >= MUCH
-
-    def threads(self, rows: int) -> int:
-        """On how many threads nodes descend one by one: with little work in a step Python's lock would rule them."""
-        return torch.get_num_threads() if self._is_much(rows) and self.flat.device.type == "cpu" else 1
-
-    def walked(
-        self, w: Floats, ridge: float, batches: Sequence[tuple[Any, Any]], lengths: Sequence[float], place: int = 0
-    ) -> Floats:
-        """Where plain descent on batches (X, y) leads a node from w (size,): a step of its length on each.
-
-        Nodes at different places can descend at the same time.
-        """
-        module, trained = self.flat.resident(w, place)
+    def walked(self, w: Floats, ridge: float, batches: Sequence[tuple[Any, Any]], lengths: Sequence[float]) -> Floats:
+        """Where plain descent on batches (X, y) leads a node from w (size,): a step of its length on each."""
+        module, trained = self.flat.resident(w)
         for (X, y), length in zip(batches, lengths, strict=True):
             value = self.loss.of_rows(module(*self.flat.arguments(X)), y).mean()
             slopes = torch.autograd.grad(value, trained, allow_unused=True, materialize_grads=True)

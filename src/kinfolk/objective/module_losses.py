@@ -158,16 +158,12 @@ class ModuleLosses(LocalLosses):
         """Where steps of plain descent on F_i lead from w: one node after another, or all nodes step by step."""
         ridge, out, nodes = self.ridge / np.maximum(self.share, 1.0), w.copy(), np.flatnonzero(self.has_data)
         X, y = self.scored.flat.tensor(self.X), self.scored.flat.tensor(self.y)
-
-        def alone(node: int, place: int) -> Floats:
-            own = [(X[each], y[each]) for each in batches.of_node(node)]
-            return self.scored.walked(w[node], float(ridge[node]), own, lengths[: len(own)].tolist(), place)
-
-        if self.scored.walks_alone(rows):
-            side_by_side = layer("side_by_side", "TorchLoss").side_by_side
-            out[nodes] = side_by_side(alone, nodes.tolist(), self.scored.threads(rows))
-            return out
         taken = [batches.of_node(node) for node in nodes.tolist()]
+        if self.scored.walks_alone(rows):
+            for node, steps in zip(nodes.tolist(), taken, strict=True):
+                own = [(X[each], y[each]) for each in steps]
+                out[node] = self.scored.walked(w[node], float(ridge[node]), own, lengths[: len(own)].tolist())
+            return out
         together = (self._step_of_all(X, y, nodes, step) for step in zip_longest(*taken, fillvalue=NO_ROWS))
         out[nodes] = self.scored.walked_together(w[nodes], ridge[nodes], together, lengths.tolist())
         return out
