@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,6 +38,13 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputError(f"Expected a file of kinfolk, {str(path)!r} is damaged: restore or remove it.")
     return found
+
+
+def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Add rows to a table that begins with the names of its columns; it is made if need be."""
+    fresh = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([*([columns] if fresh else []), *rows])
 
 
 def made(folder: Path) -> Path:

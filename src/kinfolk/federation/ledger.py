@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError
+from kinfolk.federation.files import append_rows
 
 NAME = "left.csv"
 COLUMNS = ("time", "run", "round", "to", "what", "numbers", "bytes")
@@ -53,13 +53,8 @@ class Ledger:
         if self.resting:
             return
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        fresh = not self.path.exists()
-        with self.path.open("a", newline="", encoding="utf-8") as file:
-            table = csv.writer(file)
-            if fresh:
-                table.writerow(COLUMNS)
-            for each in entries:
-                table.writerow([now, run.hex()[:8], round_, each.to, each.what, each.numbers, each.bytes])
+        rows = [(now, run.hex()[:8], round_, each.to, each.what, each.numbers, each.bytes) for each in entries]
+        append_rows(self.path, COLUMNS, rows)
 
 
 def sent_in_all(folder: Path) -> pandas.DataFrame:

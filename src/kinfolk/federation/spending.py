@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ from kinfolk.engine.checkpoint import damage_noticed
 from kinfolk.engine.noise import Noise
 from kinfolk.engine.privacy import epsilon
 from kinfolk.engine.protocol import Turn
-from kinfolk.federation.files import read_json, replace_file
+from kinfolk.federation.files import append_rows, read_json, replace_file
 
 NAME, SECRET = "noise.csv", "noise.json"
 COLUMNS = ("run", "request", "to", "multiplier", "delta")
@@ -87,13 +86,8 @@ class Spending:
 
     def add(self, run: bytes, request: int, noise: Noise, receivers: Iterable[str]) -> None:
         """Write down what is about to leave."""
-        fresh = not self.path.exists()
-        with self.path.open("a", newline="", encoding="utf-8") as file:
-            table = csv.writer(file)
-            if fresh:
-                table.writerow(COLUMNS)
-            for to in receivers:
-                table.writerow([run.hex()[:8], request, to, noise.multiplier, noise.delta])
+        rows = [(run.hex()[:8], request, to, noise.multiplier, noise.delta) for to in receivers]
+        append_rows(self.path, COLUMNS, rows)
 
 
 def spent(folder: Path) -> pandas.DataFrame:
