@@ -89,12 +89,13 @@ def test_table_5_runs_in_a_small_setting(monkeypatch, tmp_path):
     with looking_in(HERE):
         outcome = fedcg.table5(quick=True)
     runs = outcome.runs
-    assert set(runs["table"]) == {"rotations", "sources"}
-    assert len(runs) == 10
+    assert set(runs["table"]) == {"rotations", "sources", "inversion"}
+    assert len(runs) == 18
     assert runs["accuracy"].between(0, 100).all()
     control = runs[runs["row"] == fedcg.CONTROL]
     assert (control["domains"] == 1).all()
     assert np.isnan(runs[runs["row"] == "FedProx"]["nmi"]).all()
-    assert len(outcome.claims) == 8
+    assert (runs[runs["row"] == fedcg.GIVEN]["nmi"] == 1).all()
+    assert len(outcome.claims) == 15
     _, picture = outcome.write(tmp_path)
     assert picture.stat().st_size > 10_000
