@@ -195,6 +195,22 @@ def test_the_smallest_visible_gain_is_seen_four_times_in_five():
     assert np.mean(seen) == pytest.approx(0.8, abs=0.08)
 
 
+def test_a_gain_is_visible_only_if_it_shows_over_every_baseline():
+    """A second baseline that is a little worse in the mean and much noisier hides gains over the first."""
+    rng, owner, graph = np.random.default_rng(0), np.arange(100), kinfolk.graphs.chain(100)
+    both = [Role.POOLED, Role.ALONE]
+
+    def compared(left):
+        ours = rng.gamma(4.0, size=100)
+        rows = {"final": left * ours, "pooled": ours * rng.gamma(50.0, size=100) / 50, "alone": rng.gamma(4.2, size=100)}
+        return judge(HeldOutErrors(rows, owner, PLAIN), graph, both)
+
+    found = [compared(1.0) for _ in range(40)]
+    visible = float(np.median([each.visible for each in found]))
+    seen = [compared(1 - visible / 100).verdict == "helps" for _ in range(300)]
+    assert np.mean(seen) == pytest.approx(0.8, abs=0.08)
+
+
 @pytest.mark.parametrize("target", [PLAIN, ROOTS])
 def test_so_many_rows_show_five_per_cent(target):
     """With the number of rows that is told, the smallest visible gain is 5 %."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +27,8 @@ class Gain(NamedTuple):
     gain: float
     low: float | None  # the 95 % interval; None with fewer than two units
     high: float | None
-    visible: float | None  # the smallest gain that would have shown in four of five tests like this one
-    rows_needed: int | None  # about how many test rows would show ``WANTED``
+    log_ratio: float  # of the two mean errors
+    clear: float | None  # how far below zero it has to be to show in four of five tests like this one
     uncertainty: Uncertainty | None
 
     @property
@@ -37,6 +37,13 @@ class Gain(NamedTuple):
         if self.low is None or self.high is None:
             return "no clear difference"
         return "helps" if self.low > 0 else "does not help" if self.high < 0 else "no clear difference"
+
+
+class Sight(NamedTuple):
+    """What a test like this one could have seen."""
+
+    visible: float  # per cent: the smallest gain over the better baseline that shows in four of five tests
+    rows_needed: int  # about how many test rows would show ``WANTED``
 
 
 def gain_over(errors: ComparedErrors, graph: Graph, baseline: str, method: str) -> Gain:
@@ -48,12 +55,10 @@ def gain_over(errors: ComparedErrors, graph: Graph, baseline: str, method: str) 
     found = uncertainty(ratio.influence, graph)
     gain = float(errors.less(errors.mean(method), errors.mean(baseline)))
     if found is None:
-        return Gain(gain, None, None, None, None, None)
+        return Gain(gain, None, None, ratio.value, None, None)
     reach, power = (float(scipy.stats.t.ppf(share, found.freedom)) * found.error for share in (INSIDE, POWER))
     low, high = (_less(errors, ratio.value + sign * reach) for sign in (1, -1))
-    visible = _less(errors, -reach - power)
-    needed = int(np.ceil(errors.row_count * ((reach + power) / _distance(errors)) ** 2))
-    return Gain(gain, low, high, visible, needed, found)
+    return Gain(gain, low, high, ratio.value, reach + power, found)
 
 
 def _less(errors: ComparedErrors, log_of_ratio: float) -> float:
@@ -66,16 +71,35 @@ def _distance(errors: ComparedErrors) -> float:
     return float(-np.log(1 - WANTED / 100) * np.log(4) / np.log(errors.target.shown(4.0)))
 
 
-def gain_over_better(errors: ComparedErrors, graph: Graph, baselines: Sequence[Role], method: str) -> tuple[Role, Gain]:
+def gains_over(errors: ComparedErrors, graph: Graph, baselines: Sequence[Role], method: str) -> dict[Role, Gain]:
+    """The gain over each baseline."""
+    return {role: gain_over(errors, graph, role, method) for role in baselines}
+
+
+def over_better(found: Mapping[Role, Gain]) -> tuple[Role, Gain]:
     """The gain over the better of some baselines, and which one that is on the test rows.
 
     Test rows may be wrong about which one is better. So the interval is that of the smallest of the gains over each of
     them: it begins and ends where the first of their intervals does.
     """
-    found = {role: gain_over(errors, graph, role, method) for role in baselines}
-    against = min(baselines, key=lambda role: found[role].gain)
+    against = min(found, key=lambda role: found[role].gain)
     lows, highs = ([end for each in found.values() if (end := getattr(each, name)) is not None] for name in ENDS)
     return against, found[against]._replace(low=min(lows, default=None), high=min(highs, default=None))
+
+
+def sight(errors: ComparedErrors, found: Mapping[Role, Gain]) -> Sight | None:
+    """What could have been seen: a verdict is clear only if the gain over every baseline is.
+
+    A gain over the better baseline is a larger one over the others, by as much as these are behind it.
+    """
+    nearest = max(each.log_ratio for each in found.values())
+    each_clear = [(gain.clear, nearest - gain.log_ratio) for gain in found.values() if gain.clear is not None]
+    if not each_clear:
+        return None
+    least = max(clear - behind for clear, behind in each_clear)
+    wanted = _distance(errors)
+    times = max((clear / (wanted + behind)) ** 2 for clear, behind in each_clear)
+    return Sight(_less(errors, -least), int(np.ceil(errors.row_count * times)))
 
 
 def judge(errors: ComparedErrors, graph: Graph, baselines: Sequence[Role]) -> Judgement:
@@ -95,7 +119,8 @@ def judge(errors: ComparedErrors, graph: Graph, baselines: Sequence[Role]) -> Ju
     Judgement
         The verdict and its numbers.
     """
-    against, found = gain_over_better(errors, graph, baselines, Role.FINAL)
+    over_each = gains_over(errors, graph, baselines, Role.FINAL)
+    (against, found), seen = over_better(over_each), sight(errors, over_each)
     clear = found.verdict != "no clear difference"
     gains = errors.gains(Role.FINAL, against)
     control = None
@@ -105,7 +130,8 @@ def judge(errors: ComparedErrors, graph: Graph, baselines: Sequence[Role]) -> Ju
     known = found.uncertainty
     return Judgement(
         verdict=found.verdict, against=against, alone_is_possible=Role.ALONE in baselines,
-        gain=found.gain, low=found.low, high=found.high, visible=found.visible, rows_needed=found.rows_needed,
+        gain=found.gain, low=found.low, high=found.high, visible=seen.visible if seen else None,
+        rows_needed=seen.rows_needed if seen else None,
         unit=known.unit if known else None, units=known.units if known else 1, block=known.block if known else 0,
         few_times=_few_times(errors),
         nearer=errors.nearer(Role.FINAL, against), farther=errors.nearer(against, Role.FINAL),

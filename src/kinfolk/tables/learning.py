@@ -22,7 +22,7 @@ from kinfolk.tables.extending import Given
 from kinfolk.tables.fitted_blend import blend_of
 from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.journal import Journal
-from kinfolk.tables.judging import gain_over_better
+from kinfolk.tables.judging import gains_over, over_better
 from kinfolk.tables.members.together import NO_PLACES, RunFit
 from kinfolk.tables.path import edge_flows, lam_path
 from kinfolk.tables.prepared import Prepared, edges_table, prepare, prepare_given
@@ -176,7 +176,8 @@ def compare(
     ready = [prepare(table, chosen, edges=edges) for chosen in each]
     for method, prepared in zip(methods, ready, strict=True):
         run = learn_prepared(prepared, progress=progress, journal=journal)
-        board, judged = run.leaderboard, gain_over_better(run.errors, run.graph, run.baselines, Role.TAILORED)[1]
+        over_each = gains_over(run.errors, run.graph, run.baselines, Role.TAILORED)
+        board, judged = run.leaderboard, over_better(over_each)[1]
         rows[method] = {**board.loc[Role.TAILORED], "gain": judged.gain, "low": judged.low, "high": judged.high}
         for role in (role for role in (Role.ALONE, Role.POOLED) if role in board.index):
             rows[role.value] = {**board.loc[role], "gain": np.nan, "low": np.nan, "high": np.nan}
