@@ -202,7 +202,11 @@ def test_a_gain_is_visible_only_if_it_shows_over_every_baseline():
 
     def compared(left):
         ours = rng.gamma(4.0, size=100)
-        rows = {"final": left * ours, "pooled": ours * rng.gamma(50.0, size=100) / 50, "alone": rng.gamma(4.2, size=100)}
+        rows = {
+            "final": left * ours,
+            "pooled": ours * rng.gamma(50.0, size=100) / 50,
+            "alone": rng.gamma(4.2, size=100),
+        }
         return judge(HeldOutErrors(rows, owner, PLAIN), graph, both)
 
     found = [compared(1.0) for _ in range(40)]

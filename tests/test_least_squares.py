@@ -7,7 +7,7 @@ import pytest
 
 from kinfolk import FedRelax, LinearModel, Network, fit, graphs
 from kinfolk.local_models.inverses import DenseInverses, LowRankInverses
-from kinfolk.objective.local_losses import invert_symmetric
+from kinfolk.objective.symmetric import invert_symmetric
 
 
 def rows_of(sizes, width, seed=0):

@@ -44,9 +44,9 @@ from kinfolk.engine.protocol import (
 )
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
-from kinfolk.objective.local_losses import solve_symmetric
 from kinfolk.objective.losses import Loss, Squared
 from kinfolk.objective.node_loss import NodeLoss
+from kinfolk.objective.symmetric import solve_symmetric
 from kinfolk.typing import Bools, Floats
 
 

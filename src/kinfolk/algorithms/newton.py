@@ -43,9 +43,10 @@ from kinfolk.engine.protocol import (
 )
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
-from kinfolk.objective.local_losses import LinearLosses, invert_symmetric
+from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.objective.losses import Loss, Squared
 from kinfolk.objective.node_loss import ParametricModels
+from kinfolk.objective.symmetric import invert_symmetric
 from kinfolk.typing import Floats
 
 FORCING = 0.1  # precision of (1), relative to the gradient, unless the loss is quadratic

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kinfolk import kernels
-from kinfolk.objective.local_losses import WELL_CONDITIONED, invert_symmetric
+from kinfolk.objective.symmetric import WELL_CONDITIONED, invert_symmetric
 from kinfolk.typing import Floats, Ints
 
 

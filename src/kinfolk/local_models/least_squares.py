@@ -25,7 +25,7 @@ from kinfolk.local_models.inverses import DenseInverses, Inverses, LowRankInvers
 from kinfolk.local_models.weighted_rows import TrainingSets, WeightedRows
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
-from kinfolk.objective.local_losses import solve_symmetric
+from kinfolk.objective.symmetric import solve_symmetric
 from kinfolk.typing import Bools, Floats
 
 CROWDED = 0.25  # part of all pairs that are neighbours

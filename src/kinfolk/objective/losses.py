@@ -15,8 +15,10 @@ from scipy.special import expit, xlogy
 
 from kinfolk.checks import AtLeast, Between, InputError, Positive
 from kinfolk.network.data import Data, check_one_label
-from kinfolk.objective.local_losses import KinkedLosses, LinearLosses, PointLosses, QuadraticLosses
+from kinfolk.objective.kinked_losses import KinkedLosses
+from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.objective.node_loss import NodeLoss
+from kinfolk.objective.quadratic_losses import PointLosses, QuadraticLosses
 from kinfolk.typing import Floats
 
 if TYPE_CHECKING:

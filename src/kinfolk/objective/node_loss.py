@@ -17,7 +17,8 @@ from kinfolk.network.data import Data
 from kinfolk.typing import Bools, Floats, Ints
 
 if TYPE_CHECKING:
-    from kinfolk.objective.local_losses import LinearLosses, Spectrum
+    from kinfolk.objective.local_losses import LinearLosses
+    from kinfolk.objective.spectrum import Spectrum
 
 
 class ParametricModels(Protocol):

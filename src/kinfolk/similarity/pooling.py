@@ -22,7 +22,7 @@ from kinfolk.network.data import Data, check_one_label
 from kinfolk.network.folds import row_folds
 from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
-from kinfolk.objective.local_losses import solve_symmetric
+from kinfolk.objective.symmetric import solve_symmetric
 from kinfolk.similarity.joining import Needs
 from kinfolk.typing import Bools, Floats, Ints
 

@@ -33,8 +33,9 @@ from kinfolk.checks import InputError, Positive, check_value, listing
 from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
 from kinfolk.objective.couplings import AbsoluteNorm, Coupling, EuclideanNorm
-from kinfolk.objective.local_losses import LinearLosses, QuadraticLosses
+from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.objective.losses import Loss, Squared
+from kinfolk.objective.quadratic_losses import QuadraticLosses
 from kinfolk.theory.flows import undeliverable
 from kinfolk.typing import Bools, Floats, Ints
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from kinfolk.algorithms.gtvmin.instance import Instance
-from kinfolk.objective.local_losses import invert_symmetric
+from kinfolk.objective.symmetric import invert_symmetric
 from kinfolk.typing import Floats
 
 NEWTON_STEPS = 30

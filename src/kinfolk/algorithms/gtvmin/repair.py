@@ -19,7 +19,7 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.algorithms.gtvmin.duals import Duals
 from kinfolk.algorithms.gtvmin.instance import Instance
-from kinfolk.objective.local_losses import solve_symmetric
+from kinfolk.objective.symmetric import solve_symmetric
 from kinfolk.typing import Bools, Floats, Ints
 
 ROWS_PER_PARAMETER = 2  # in a tree, at least

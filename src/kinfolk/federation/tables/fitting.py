@@ -19,8 +19,8 @@ from kinfolk.federation.tables.preparing import Ready
 from kinfolk.federation.tables.site_tied import POINTS
 from kinfolk.network.graph import Graph
 from kinfolk.objective.couplings import SquaredNorm
-from kinfolk.objective.local_losses import solve_symmetric
 from kinfolk.objective.losses import Kinked, Loss, Squared
+from kinfolk.objective.symmetric import solve_symmetric
 from kinfolk.similarity import DeviationDistance
 from kinfolk.similarity.joining import joined
 from kinfolk.tables.families import mean_degree, smooth_lams, tailored_ridge
