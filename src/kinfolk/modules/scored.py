@@ -24,7 +24,7 @@ from kinfolk.modules.stacks import MOST_NUMBERS, Stack, stacks
 from kinfolk.typing import Floats, Ints
 
 TRIAL_ROWS = 4
-MUCH = 200_000  # numbers that a node keeps in a step, from which on convolutions in groups gain nothing
+MUCH = 300_000  # numbers that a node keeps in a step, from which on one computation for all nodes gains nothing
 
 Batching = Literal["auto", "always", "never"]
 
