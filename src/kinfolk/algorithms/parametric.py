@@ -104,4 +104,13 @@ def gradient_summary(totals: Mapping[str, float]) -> dict[str, float]:
 
 def relative_change(new: Floats, old: Floats) -> float:
     """‖new − old‖ / ‖new‖: the residual of algorithms that only know how far they have moved."""
-    return ratio(float(np.linalg.norm(new - old)), float(np.linalg.norm(new)))
+    return ratio(length(new - old), length(new))
+
+
+def length(v: Floats) -> float:
+    """‖v‖ of a long vector, without a product: its threads would go on spinning for 40 ms, on a core that torch needs.
+
+    >>> length(np.array([3.0, 4.0]))
+    5.0
+    """
+    return float(np.sqrt(np.square(v).sum()))

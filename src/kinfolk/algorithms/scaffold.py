@@ -23,7 +23,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from kinfolk.algorithms.averaging import Averaging
-from kinfolk.algorithms.parametric import ratio
+from kinfolk.algorithms.parametric import length, ratio
 from kinfolk.checks import Positive
 from kinfolk.engine.protocol import (
     NUMBER,
@@ -141,7 +141,7 @@ class SCAFFOLD(Averaging[State, Memory]):
             moved[: memory.trained] *= self.server_step  # (3)
             control = memory.control + (share[:, None] * outbox["control"]).sum(axis=0) / memory.total  # (4)
             w = memory.w + moved
-            change = ratio(float(np.linalg.norm(moved)), float(np.linalg.norm(w)))
+            change = ratio(length(moved), length(w))
             memory = memory._replace(w=w, control=control, change=change)
         return memory, Reply(to_all={name: np.asarray(value) for name, value in memory._asdict().items()})
 

@@ -37,6 +37,7 @@ from kinfolk.kernels.rows import (
 )
 from kinfolk.kernels.trees import tree_sums
 from kinfolk.kernels.trees_of_nodes import drain, grow_trees
+from kinfolk.kernels.windows import add_windows
 
 __all__ = [
     "HUGE",
@@ -46,6 +47,7 @@ __all__ = [
     "add_flows",
     "add_scaled",
     "add_to_ends",
+    "add_windows",
     "ball_answer",
     "ball_stiffness",
     "ball_times",

@@ -19,11 +19,12 @@ from torch.func import vmap
 from kinfolk.checks import InputError, first_line
 from kinfolk.modules.flat import FlatModule, Mode, drawing_from
 from kinfolk.modules.row_losses import RowLoss
+from kinfolk.modules.stacked import MappedModule, ModuleOfNodes, StackedModule
 from kinfolk.modules.stacks import MOST_NUMBERS, Stack, stacks
 from kinfolk.typing import Floats, Ints
 
 TRIAL_ROWS = 4
-MUCH = 200_000  # numbers that a node keeps in a step, from which on convolutions in groups gain nothing
+MUCH = 300_000  # numbers that a node keeps in a step, from which on one computation for all nodes gains nothing
 
 Batching = Literal["auto", "always", "never"]
 
@@ -119,14 +120,17 @@ class ScoredModule:
     ) -> Floats:
         """Where plain descent leads nodes from w (nodes, size): steps on (X, y, weight), each (nodes, rows, ...).
 
-        The parameters stay tensors by name for all steps: to cut them from vectors for every step costs as much as
-        the step.
+        The parameters stay tensors for all steps: to cut them from vectors for every step costs as much as the step.
         """
-        parts = self.flat.stacked(w)
-        trained = [part.requires_grad_() for part in list(parts.values())[: self.flat.trained_count]]
+        return self._walked_with(self._of_nodes, w, ridge, batches, lengths)
+
+    def _walked_with(
+        self, module: ModuleOfNodes, w: Floats, ridge: Floats, batches: Iterable[Any], lengths: Iterable[float]
+    ) -> Floats:
+        trained = module.load(w)
         decay = self.flat.tensor(ridge) if ridge.any() else None
         for (X, y, weight), length in zip(batches, lengths, strict=True):
-            value = vmap(self._named_score)(parts, X, y, weight).sum()
+            value = module.score(self.loss, X, y, weight)
             slopes = torch.autograd.grad(value, trained, allow_unused=True, materialize_grads=True)
             with torch.no_grad():
                 for part, slope in zip(trained, slopes, strict=True):
@@ -134,11 +138,22 @@ class ScoredModule:
                         working = decay * (weight.sum(dim=1) > 0)
                         slope = slope + working.view(-1, *[1] * (part.ndim - 1)) * part
                     part.sub_(slope, alpha=length)
-        return self.flat.vectors_of(parts)
+        return module.vectors()
 
-    def _named_score(self, parts: dict[str, Any], X: Any, y: Any, weight: Any) -> Any:
-        """The value of one node in training, from its parameters and buffers by name."""
-        return (weight * self.loss.of_rows(self.flat.call(parts, X, "training"), y)).sum()
+    @cached_property
+    def _of_nodes(self) -> ModuleOfNodes:
+        """The module of all nodes: with stacked layers if they lead to the same place, tried with one step."""
+        mapped, stacked = MappedModule(self.flat), StackedModule.of(self.flat)
+        if stacked is None:
+            return mapped
+        w, ridge = np.stack([self.flat.start, self._moved_start]), np.zeros(2)
+        X, y = (self.flat.tensor(np.stack([values, values[::-1]])) for values in (self.X, self.y))
+        step = [(X, y, torch.ones_like(X[..., 0]))]
+        try:
+            one, other = (self._walked_with(module, w, ridge, step, [1.0]) - w for module in (stacked, mapped))
+        except Exception:  # whatever a user's module raises
+            return mapped
+        return stacked if _close(self.flat.tensor(one), self.flat.tensor(other)) else mapped
 
     def hessian_product(self, w: Any, v: Any, X: Any, y: Any, weight: Any) -> Any:
         """∇² times v, (nodes, trained), in evaluation."""

@@ -344,7 +344,7 @@ class FedCG(Averaging[State, Memory]):
     def _averaged(self, memory: Memory, outbox: Arrays) -> Floats:
         """(2): Σ q_k θ_k / Σ q_k, branches over their members where that is asked for; then (6)."""
         share = outbox["share"] / outbox["share"].sum()
-        w: Floats = share @ outbox["w"]
+        w: Floats = np.einsum("k,kp->p", share, outbox["w"])  # no product, as in ``length``
         if not memory.domains:
             return w
         network = self.branched(memory.domains, memory.features)

@@ -136,7 +136,7 @@ class TeacherStudent(DiscoveryByLook):
         if "student" not in outbox or not outbox["rows"].sum() > 0:
             return found, domains, {}
         share = outbox["rows"] / outbox["rows"].sum()
-        student, age = share @ outbox["student"], int(found["age"]) + 1
+        student, age = np.einsum("k,kp->p", share, outbox["student"]), int(found["age"]) + 1
         teacher = student if age % self.every == 0 else found["teacher"]
         return {**found, "teacher": teacher, "student": student, "age": np.asarray(age)}, domains, {}
 
