@@ -12,6 +12,7 @@ graph with a block per node. It takes 15 to 30 steps whatever λ, the weights an
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ STEPS = 80
 USUAL_STEPS = 20
 PATIENT = 10.0  # it hardly ever fails, and ends the run
 PRECISION = 1e-10  # of gap and stationarity, relative
+SMALL = 1e-7  # the same, from which on it is asked whether the optimality conditions hold well enough
 PATIENCE = 15  # steps without progress
 TO_BORDER = 0.99  # the part of the way to the border that a step may go
 SHIFT = 1e-13
@@ -42,16 +44,21 @@ REFINEMENTS = 10
 SOLVE_PRECISION = 1e-9
 AMPLE = 10.0  # radius of a ball, in sums of all gradients: more never binds
 
+Judgement = Callable[[Floats, Floats], bool]  # of w and u
 
-def propose(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float) -> tuple[Floats, Floats] | None:
-    """Propose a better (w, u), where it is known to cost at most ``PATIENT`` times the effort in rounds, about."""
+
+def propose(problem: Instance, w: Floats, effort: float, good: Judgement) -> tuple[Floats, Floats] | None:
+    """Propose a better (w, u), where it is known to cost at most ``PATIENT`` times the effort in rounds, about.
+
+    It ends with ``PRECISION``, or once the gap is small and (w, u) is ``good``.
+    """
     if not covers(problem.coupling):
         return None
     system = system_of(problem.site, problem.losses.width)
     if not system.costs_at_most(PATIENT * effort * problem.round_cost / USUAL_STEPS):
         return None
     with np.errstate(all="ignore"):  # a proposal that leads astray is found out by its residual
-        answer = solve(problem, w, system)
+        answer = solve(problem, w, system, good)
     return snapped(problem, answer.w, answer.u), answer.u
 
 
@@ -84,7 +91,7 @@ class Answer(NamedTuple):
     steps: int
 
 
-def solve(problem: Instance, w: Floats, system: GraphSystem) -> Answer:
+def solve(problem: Instance, w: Floats, system: GraphSystem, good: Judgement) -> Answer:
     """Minimise P from the parameters w."""
     method = _Method(problem, system, w)
     best, waited = Answer(w, method.u, np.inf, 0), 0
@@ -96,6 +103,8 @@ def solve(problem: Instance, w: Floats, system: GraphSystem) -> Answer:
         if accuracy < best.accuracy:
             best = Answer(method.w, method.u, accuracy, step)
         if accuracy <= PRECISION or waited > PATIENCE or step == STEPS:
+            break
+        if accuracy <= SMALL and good(method.w, method.u):
             break
         method.step()
     return best
