@@ -127,11 +127,11 @@ def certify(judge: _Judge, beta: Floats, flows: Sequence[Floats], enough: float)
     repairable = problem.coupling.is_norm and len(problem.weights) > 0  # flows may be changed in any direction
     if len(w) > LARGE and repairable:
         return _repaired(judge, starts[0], max(CLOSE * sharp, enough))
-    at_once = not solves_directly(problem)  # distances cost as much as a direct solve, after which none may be needed
-    best, duals = _judged(judge, starts[0], at_once)
+    best, duals = _judged(judge, starts[0], localised=False)
+    # Distances cost as much as a direct solve, after which none may be needed.
+    localised = best.relative > sharp and not solves_directly(problem)
     if best.relative > sharp:
-        others = (_judged(judge, each, at_once) for each in starts[1:])
-        best, duals = min((best, duals), *others, key=lambda each: each[0].bound)
+        best, duals = min((_judged(judge, each, localised) for each in starts), key=lambda each: each[0].bound)
     waited, stiffness = 0, stiffness_at(problem, w)
     for _ in range(REFINEMENTS):
         if best.relative <= sharp or waited > 1:
@@ -141,14 +141,14 @@ def certify(judge: _Judge, beta: Floats, flows: Sequence[Floats], enough: float)
         waited = 0 if found.bound < 0.5 * best.bound else waited + 1
         best = min(best, found, key=lambda each: each.bound)
         duals = moved.clipped(problem)
-    if best.relative > sharp and not at_once:
-        best = min(best, *(_judged(judge, each)[0] for each in starts), key=lambda each: each.bound)
+    if best.relative > sharp and not localised:
+        best = min(best, *(_judged(judge, each, localised=True)[0] for each in starts), key=lambda each: each.bound)
     if best.relative > LOOSE * sharp and repairable:
         best = min(best, _repaired(judge, starts[0], CLOSE * sharp), key=lambda each: each.bound)
     return best
 
 
-def _judged(judge: _Judge, duals: Duals, localised: bool = True) -> tuple[Certificate, Duals]:
+def _judged(judge: _Judge, duals: Duals, localised: bool) -> tuple[Certificate, Duals]:
     """What dual variables prove after they are clipped into their domain, and these."""
     clipped = duals.clipped(judge.problem)
     return judge.certificate(clipped, localised), clipped

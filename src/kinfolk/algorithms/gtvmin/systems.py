@@ -56,11 +56,9 @@ class Elimination:
         It is shown a Laplacian plus one: in its factor all that is filled in is negative, so that nothing cancels, and
         every entry that other numbers could fill is seen.
         """
-        upper = scipy.sparse.csr_array((np.ones(len(head)), (head, tail)), shape=(count, count))
-        degrees = scipy.sparse.diags_array(1.0 + np.bincount(np.r_[head, tail], minlength=count))
-        pattern = (degrees - upper - upper.T).tocsc()
+        pattern = laplacian(count, head, tail, np.ones(len(head)), 1.0)
         found = scipy.sparse.linalg.splu(pattern, permc_spec="MMD_AT_PLUS_A", **SYMMETRIC)
-        later, starts, rows = _in_postorder(scipy.sparse.tril(found.L, -1, format="csc"))
+        later, starts, rows = _in_postorder(found.L.tocsc())
         fronts = kernels.find_fronts(starts, rows, SLACK)
         own, below = np.diff(fronts[0]), np.diff(fronts[1])
         places = np.concatenate([[0], np.cumsum(own * (own + below))]).astype(np.int64)
@@ -71,16 +69,25 @@ class Elimination:
         return cls(place, 1.0 + np.diff(starts), fronts, second, (lists, order), places)
 
 
+def laplacian(count: int, head: Ints, tail: Ints, weights: Floats, more: float = 0.0) -> scipy.sparse.csc_array:
+    """Dᵀ diag(weights) D over a graph, with ``more`` on the diagonal."""
+    nodes, degrees = np.arange(count), more + np.bincount(np.r_[head, tail], np.r_[weights, weights], count)
+    places = np.concatenate([nodes, head, tail]), np.concatenate([nodes, tail, head])
+    return scipy.sparse.csc_array((np.concatenate([degrees, -weights, -weights]), places), shape=(count, count))
+
+
 def _in_postorder(lower: scipy.sparse.csc_array) -> tuple[Ints, Ints, Ints]:
-    """Where every column goes, and the pattern of the factor there: where its columns start, and their rows, sorted."""
-    lower.sort_indices()
-    filled, parents = np.diff(lower.indptr) > 0, np.full(lower.shape[1], -1, dtype=np.int64)
-    parents[filled] = lower.indices[lower.indptr[:-1][filled]]
-    later, entries = kernels.postorder(parents), lower.tocoo()
-    places = later[entries.row], later[entries.col]
-    moved = scipy.sparse.csc_array((entries.data, places), shape=lower.shape)
-    moved.sort_indices()
-    return later, moved.indptr.astype(np.int64), moved.indices.astype(np.int64)
+    """Where every column goes, and what the factor has there below its diagonal: starts of columns, and sorted rows."""
+    count = lower.shape[1]
+    columns = np.repeat(np.arange(count), np.diff(lower.indptr))
+    below = lower.indices > columns
+    columns, rows = columns[below], lower.indices[below].astype(np.int64)
+    parents = np.full(count, count, dtype=np.int64)
+    np.minimum.at(parents, columns, rows)
+    later = kernels.postorder(np.where(parents < count, parents, -1))
+    columns, rows = later[columns], later[rows]
+    order = np.lexsort((rows, columns))
+    return later, np.searchsorted(columns[order], np.arange(count + 1)).astype(np.int64), rows[order]
 
 
 @dataclass(frozen=True, eq=False)
