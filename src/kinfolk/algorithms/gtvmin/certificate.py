@@ -127,19 +127,20 @@ def certify(judge: _Judge, beta: Floats, flows: Sequence[Floats], enough: float)
     repairable = problem.coupling.is_norm and len(problem.weights) > 0  # flows may be changed in any direction
     if len(w) > LARGE and repairable:
         return _repaired(judge, starts[0], max(CLOSE * sharp, enough))
-    best, duals = _judged(judge, starts[0], localised=False)
+    found = [_judged(judge, starts[0], localised=False)]
     # Distances cost as much as a direct solve, after which none may be needed.
-    localised = best.relative > sharp and not solves_directly(problem)
-    if best.relative > sharp:
-        best, duals = min((_judged(judge, each, localised) for each in starts), key=lambda each: each[0].bound)
+    localised = found[0][0].relative > sharp and not solves_directly(problem)
+    if found[0][0].relative > sharp:
+        found += [_judged(judge, each, localised) for each in (starts if localised else starts[1:])]
+    best, duals = min(found, key=lambda each: each[0].bound)
     waited, stiffness = 0, stiffness_at(problem, w)
     for _ in range(REFINEMENTS):
         if best.relative <= sharp or waited > 1:
             break
         moved = duals.balanced(problem, stiffness)
-        found = judge.certificate(moved)
-        waited = 0 if found.bound < 0.5 * best.bound else waited + 1
-        best = min(best, found, key=lambda each: each.bound)
+        now = judge.certificate(moved)
+        waited = 0 if now.bound < 0.5 * best.bound else waited + 1
+        best = min(best, now, key=lambda each: each.bound)
         duals = moved.clipped(problem)
     if best.relative > sharp and not localised:
         best = min(best, *(_judged(judge, each, localised=True)[0] for each in starts), key=lambda each: each.bound)

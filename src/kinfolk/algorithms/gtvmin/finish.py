@@ -13,6 +13,7 @@ What they return is a proposal. Each component of the graph takes it only if its
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,10 +56,10 @@ def finished(updates: Updates, state: State, effort: float) -> State | None:
     if problem is None:
         return None
     best, u = state, updates.ahead(state.u, state.w_bar)
-    goal = min(SHARP_ENOUGH, FALL * residual_at(updates, state))
+    before = cache(partial(residual_at, updates, state))  # few ask for it
 
     def good(w: Floats, u: Floats) -> bool:
-        return residual_at(updates, state._replace(w=w, w_bar=w, u=u)) <= goal
+        return residual_at(updates, state._replace(w=w, w_bar=w, u=u)) <= min(SHARP_ENOUGH, FALL * before())
 
     for method in METHODS:
         proposal = method(problem, best.w_bar, u, updates.sigma, effort, good)

@@ -121,6 +121,14 @@ class _Method:
         mu = self.scale / max(len(problem.weights) * losses.width + len(losses.y), 1)
         self.kink: Floats | float = 0.0 if losses.boxes is None else losses.boxes.kink
         self.edges, self.rows = _edge_cone(problem, w, mu), _row_cone(losses, losses.predict(w) - self.kink, mu)
+        self._look()
+
+    def _look(self) -> None:
+        """What all directions from here share: how far the first line of (1) is from zero, and what cones charge."""
+        problem, losses = self.problem, self.problem.losses
+        self.missing = self._missing(self.w)
+        self.differences = self.w[:0] if self.edges is None else problem.difference(self.w)
+        self.margins = losses.y[:0] if self.rows is None else losses.predict(self.w) - self.kink
 
     @property
     def cones(self) -> list[Cone]:
@@ -151,7 +159,7 @@ class _Method:
     def accuracy(self) -> float:
         """Gap and stationarity, relative."""
         gap = sum(cone.gap() for cone in self.cones) / self.scale
-        return max(gap, float(np.linalg.norm(self._missing(self.w))) / self.pull)
+        return max(gap, float(np.linalg.norm(self.missing)) / self.pull)
 
     # ------------------------------------------------------------------ one step
 
@@ -203,11 +211,11 @@ class _Method:
     def _direction(self, solver: Solver, target: float, second_order: bool) -> Floats:
         """Δw, and with it the steps of all cones."""
         problem, losses = self.problem, self.problem.losses
-        rhs = -self._missing(self.w)
+        rhs = -self.missing
         if self.edges is not None:
-            rhs -= problem.site.divergence(self.edges.aim(problem.difference(self.w), target, second_order))
+            rhs -= problem.site.divergence(self.edges.aim(self.differences, target, second_order))
         if self.rows is not None:
-            rhs -= losses.combine(self.rows.aim(losses.predict(self.w) - self.kink, target, second_order))
+            rhs -= losses.combine(self.rows.aim(self.margins, target, second_order))
         change = solver.solve(rhs, SOLVE_PRECISION, REFINEMENTS)
         if self.edges is not None:
             self.edges.follow(problem.difference(change))
@@ -221,10 +229,11 @@ class _Method:
         for cone in self.cones:
             cone.move(part)
         self.w = self.w + part * change
+        self._look()
 
     def _damping(self, change: Floats, part: float) -> float:
         """The first of 1, ½, ¼, ... at which curved losses do not throw the first line of (1) far off."""
-        before, damping = float(np.linalg.norm(self._missing(self.w))), 1.0
+        before, damping = float(np.linalg.norm(self.missing)), 1.0
         gap = sum(cone.gap_after(part) for cone in self.cones) / self.scale
         allowed = max(ASTRAY * before, gap * self.pull, PRECISION * self.pull)
         for _ in range(HALVINGS):

@@ -55,8 +55,9 @@ def propose(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: floa
     if not (problem.losses.loss.smooth and coupling.is_norm and coupling.has_derivative):
         return None
     fused = inside_ball(problem, u)
-    at_least = problem.site.node_count - int(fused.sum())  # groups, since an edge joins two at most
-    if at_least > MOST_GROUPS or joined(problem, fused).max(initial=0) >= MOST_GROUPS:
+    count = problem.site.node_count
+    at_least = count - int(fused.sum())  # groups, since an edge joins two at most
+    if at_least > MOST_GROUPS or (count > MOST_GROUPS and joined(problem, fused).max(initial=0) >= MOST_GROUPS):
         return None
     return polish_fused(problem, w, u, sigma, effort, fused)
 
