@@ -24,6 +24,7 @@ from typing import Any
 
 import convex
 import numpy as np
+from rich import box
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -233,8 +234,8 @@ def _excess(objective: float, best: float) -> str:
 
 
 def _table(title: str, *columns: str) -> Table:
-    """An empty table with a row per case."""
-    table = Table(title=title)
+    """An empty table with a row per case, in Markdown."""
+    table = Table(title=title, box=box.MARKDOWN)
     table.add_column("case")
     for column in columns:
         table.add_column(column, justify="right")
@@ -342,7 +343,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rivals", action="store_true")
     given = parser.parse_args()
-    quick, console = given.quick, Console(width=140)
+    quick, console = given.quick, Console(width=160)
     cases = CASES[LARGE:] if quick else CASES
     if given.rivals:
         console.print(rivals(cases))

@@ -123,7 +123,7 @@ def test_edges_fused_in_error_are_let_go():
 
 
 def test_a_wrong_fusion_is_rejected(planted, monkeypatch):
-    def everything_fused(problem, w, u, sigma, effort):
+    def everything_fused(problem, w, u, sigma, effort, good):
         proposal = polish_fused(problem, w, u, sigma, effort, np.ones(len(u), dtype=bool))
         assert np.ptp(proposal[0], axis=0).max() < 1e-12  # one model for all: surely wrong
         return proposal

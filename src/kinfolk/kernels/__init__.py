@@ -1,7 +1,7 @@
 """Compiled loops, and nothing else: the only place with numba."""
 
-from kinfolk.kernels.balls import ball_answer, ball_stiffness, ball_times, ball_wanted, until_border
-from kinfolk.kernels.cholesky import add_to_ends, factorise, find_fronts, solve_factored
+from kinfolk.kernels.balls import ball_aim, ball_follow, ball_move, ball_stiffness
+from kinfolk.kernels.cholesky import add_to_ends, factorise, find_fronts, postorder
 from kinfolk.kernels.draws import draw_batches, node_keys
 from kinfolk.kernels.edges import (
     HUGE,
@@ -18,6 +18,7 @@ from kinfolk.kernels.edges import (
     squared_distance,
 )
 from kinfolk.kernels.graph import first_fit_colours, swap_edges
+from kinfolk.kernels.graph_systems import solve_blocks, solve_in_order
 from kinfolk.kernels.kinked import prox_kinked
 from kinfolk.kernels.rows import (
     add_curved_rows,
@@ -48,10 +49,10 @@ __all__ = [
     "add_scaled",
     "add_to_ends",
     "add_windows",
-    "ball_answer",
+    "ball_aim",
+    "ball_follow",
+    "ball_move",
     "ball_stiffness",
-    "ball_times",
-    "ball_wanted",
     "clip_rows",
     "combine_rows",
     "combine_squared_rows",
@@ -71,17 +72,18 @@ __all__ = [
     "group_sums",
     "grow_trees",
     "node_keys",
+    "postorder",
     "predict_rows",
     "project_power_ball",
     "prox_kinked",
     "prox_quadratic",
     "quadratic_primal_step",
-    "solve_factored",
+    "solve_blocks",
+    "solve_in_order",
     "squared_distance",
     "subtract_rows",
     "sum_rows",
     "sum_vectors",
     "swap_edges",
     "tree_sums",
-    "until_border",
 ]

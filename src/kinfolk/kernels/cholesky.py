@@ -14,7 +14,7 @@ from numba import njit
 from kinfolk.kernels.edges import REORDERED
 from kinfolk.typing import Floats, Ints
 
-ABREAST = 4  # rows that are subtracted at once
+ABREAST = 4  # rows that are subtracted at once, from as many
 
 
 @njit(cache=True)
@@ -64,32 +64,55 @@ def add_to_ends(at_nodes: Floats, at_edges: Floats, head: Ints, tail: Ints) -> F
 
 
 @njit(cache=True)
+def postorder(parents: Ints) -> Ints:
+    """The place of every column in an order where each comes right after all that hand up to it (−1: to none)."""
+    count = len(parents)
+    first, after = np.full(count + 1, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)  # children, as lists
+    for j in range(count - 1, -1, -1):
+        parent = parents[j] if parents[j] >= 0 else count
+        after[j], first[parent] = first[parent], j
+    out, path = np.empty(count, dtype=np.int64), np.empty(count + 1, dtype=np.int64)
+    path[0], depth, place = count, 1, 0
+    while depth > 0:
+        here = path[depth - 1]
+        child = first[here]
+        if child >= 0:
+            first[here], path[depth] = after[child], child
+            depth += 1
+        else:
+            depth -= 1
+            if here < count:
+                out[here] = place
+                place += 1
+    return out
+
+
+@njit(cache=True)
 def factorise(
     at_nodes: Floats, at_edges: Floats, second: Ints, fronts: Any, edge_lists: tuple[Ints, Ints], places: Ints,
     storage: Floats,
 ) -> bool:  # fmt: skip
     """Fill ``storage`` with the rows of the factor of every front, from ``places`` on; False: not positive definite.
 
-    ``at_nodes`` (nodes, d, d) are the blocks on the diagonal, in the order of elimination; −``at_edges`` (edges, d, d),
-    symmetric, are the others. An edge belongs to the first of its ends: ``edge_lists`` has the edges of each, and
-    ``second`` their other ends.
+    ``at_nodes`` (nodes, d, d) are the blocks on the diagonal, in the order of elimination, a postorder;
+    −``at_edges`` (edges, d, d), symmetric, are the others. An edge belongs to the first of its ends: ``edge_lists`` has
+    the edges of each, and ``second`` their other ends.
     """
     columns, row_starts, below, parents = fronts
     list_starts, lists = edge_lists
     d, count = at_nodes.shape[1], len(parents)
-    largest = 0
-    for s in range(count):
-        largest = max(largest, (columns[s + 1] - columns[s] + row_starts[s + 1] - row_starts[s]) * d)
+    largest, height, children = _extent(columns, row_starts, parents, d)
     work = np.empty(largest * largest)  # for every front in turn: new memory would cost more than the arithmetic
+    stack, top = np.empty(height), 0  # what fronts leave, the last one's on top
+    waiting, waiting_count = np.empty(count, dtype=np.int64), 0  # the fronts that left it
     local = np.empty(len(at_nodes), dtype=np.int64)
-    kept = [np.empty((0, 0)) for _ in range(count)]
-    children_of, next_child = np.full(count, -1, dtype=np.int64), np.full(count, -1, dtype=np.int64)
     for s in range(count):
         own = columns[s + 1] - columns[s]
         rows = below[row_starts[s] : row_starts[s + 1]]
-        size = (own + len(rows)) * d
+        size, left, pivots = (own + len(rows)) * d, len(rows) * d, own * d
         front = work[: size * size].reshape(size, size)
-        front[:] = 0.0
+        for i in range(size):
+            front[i, i - i % d :] = 0.0
         for k in range(own):
             local[columns[s] + k] = k
         for k in range(len(rows)):
@@ -100,22 +123,44 @@ def factorise(
             for position in range(list_starts[j], list_starts[j + 1]):
                 e = lists[position]
                 _add_block(front, a, local[second[e]] * d, at_edges[e], -1.0)
-        child = children_of[s]
-        while child >= 0:
-            _add_rest(front, kept[child], below[row_starts[child] : row_starts[child + 1]], local, d)
-            kept[child] = np.empty((0, 0))
-            child = next_child[child]
-        if not _eliminate(front, own * d):
+        for _ in range(children[s]):
+            waiting_count -= 1
+            child = waiting[waiting_count]
+            child_rows = below[row_starts[child] : row_starts[child + 1]]
+            length = len(child_rows) * d
+            top -= length * length
+            _add_rest(front, stack[top : top + length * length].reshape(length, length), child_rows, local, d)
+        if not _eliminate(front, pivots):
             return False
         place = places[s]
-        for k in range(own * d):
+        for k in range(pivots):
             storage[place : place + size] = front[k]
             place += size
         if parents[s] >= 0:
-            kept[s] = front[own * d :, own * d :].copy()
-            next_child[s] = children_of[parents[s]]
-            children_of[parents[s]] = s
+            rest = stack[top : top + left * left].reshape(left, left)
+            for i in range(left):
+                rest[i, i - i % d :] = front[pivots + i, pivots + i - i % d :]
+            waiting[waiting_count] = s
+            waiting_count, top = waiting_count + 1, top + left * left
     return True
+
+
+@njit(cache=True)
+def _extent(columns: Ints, row_starts: Ints, parents: Ints, d: int) -> tuple[int, int, Ints]:
+    """Rows of the largest front, numbers on the stack at its highest, and how many fronts hand up to each."""
+    count = len(parents)
+    largest, height, top = 0, 0, 0
+    children, handed = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    for s in range(count):
+        left = (row_starts[s + 1] - row_starts[s]) * d
+        largest = max(largest, (columns[s + 1] - columns[s]) * d + left)
+        top -= handed[s]
+        if parents[s] >= 0:
+            children[parents[s]] += 1
+            handed[parents[s]] += left * left
+            top += left * left
+            height = max(height, top)
+    return largest, height, children
 
 
 @njit(cache=True)
@@ -134,12 +179,12 @@ def _add_rest(front: Floats, rest: Floats, rows: Ints, local: Ints, d: int) -> N
         end = first + 1
         while end < len(rows) and local[rows[end]] == local[rows[end - 1]] + 1:
             end += 1
-        b, length = local[rows[first]] * d, (end - first) * d
+        shift = (local[rows[first]] - first) * d
         for i in range(end):
-            a = local[rows[i]] * d
+            a, start = local[rows[i]] * d, max(i, first) * d
             for p in range(d):
-                target, source = front[a + p, b : b + length], rest[i * d + p, first * d : end * d]
-                for c in range(length):
+                target, source = front[a + p, start + shift : end * d + shift], rest[i * d + p, start : end * d]
+                for c in range(len(source)):
                     target[c] += source[c]
         first = end
 
@@ -161,15 +206,12 @@ def _eliminate(front: Floats, pivots: int) -> bool:
                 row[c] *= inverse
             for i in range(k + 1, end):
                 _subtract_one(front, k, i)
-        if end - block == ABREAST:
-            for i in range(end, size - 1, 2):
-                _subtract_four(front, block, i)
-            if (size - end) % 2:
-                front[size - 1, size - 1] -= (front[block:end, size - 1] ** 2).sum()
-        else:
-            for k in range(block, end):
-                for i in range(end, size):
-                    _subtract_one(front, k, i)
+        together = end + (size - end) // ABREAST * ABREAST if end - block == ABREAST else end
+        for i in range(end, together, ABREAST):
+            _subtract_four(front, block, i)
+        for k in range(block, end):
+            for i in range(together, size):
+                _subtract_one(front, k, i)
     return True
 
 
@@ -184,23 +226,27 @@ def _subtract_one(front: Floats, k: int, i: int) -> None:
 
 @njit(cache=True, fastmath={"contract", "nsz"})
 def _subtract_four(front: Floats, block: int, i: int) -> None:
-    """Reduce rows i and i + 1 by the four rows from ``block`` on."""
+    """Reduce four rows from i on by the four rows from ``block`` on."""
     one, two, three, four = front[block, i:], front[block + 1, i:], front[block + 2, i:], front[block + 3, i:]
-    row, next_row = front[i, i:], front[i + 1, i:]
+    first, second, third, fourth = front[i, i:], front[i + 1, i:], front[i + 2, i:], front[i + 3, i:]
     a, b, c, d = one[0], two[0], three[0], four[0]
-    p, q, r, s = one[1], two[1], three[1], four[1]
-    for k in range(len(row)):
-        w, x, y, z = one[k], two[k], three[k], four[k]
-        row[k] -= a * w + b * x + c * y + d * z
-        next_row[k] -= p * w + q * x + r * y + s * z
+    e, f, g, h = one[1], two[1], three[1], four[1]
+    p, q, r, s = one[2], two[2], three[2], four[2]
+    t, u, v, w = one[3], two[3], three[3], four[3]
+    for k in range(len(first)):
+        x, y, z, last = one[k], two[k], three[k], four[k]
+        first[k] -= a * x + b * y + c * z + d * last
+        second[k] -= e * x + f * y + g * z + h * last
+        third[k] -= p * x + q * y + r * z + s * last
+        fourth[k] -= t * x + u * y + v * z + w * last
 
 
 @njit(cache=True, fastmath=REORDERED)
-def solve_factored(rhs: Floats, fronts: Any, places: Ints, storage: Floats) -> Floats:
-    """The solution for rows (nodes, d) in the order of elimination."""
+def solve_factored(rhs: Floats, fronts: Any, places: Ints, storage: Floats) -> None:
+    """Solve for rows (nodes, d) in the order of elimination, in place."""
     columns, row_starts, below, parents = fronts
     d = rhs.shape[1]
-    x = rhs.copy().reshape(rhs.size)
+    x = rhs.reshape(rhs.size)
     longest = 0
     for s in range(len(parents)):
         longest = max(longest, row_starts[s + 1] - row_starts[s])
@@ -239,4 +285,3 @@ def solve_factored(rhs: Floats, fronts: Any, places: Ints, storage: Floats) -> F
             for c in range(len(further)):
                 value += rest[c] * further[c]
             x[first + k] = (x[first + k] - value) / storage[place + k]
-    return x.reshape(rhs.shape)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kinfolk.algorithms.gtvmin import distance
-from kinfolk.algorithms.gtvmin.duals import Duals, stiffness_at
+from kinfolk.algorithms.gtvmin.duals import Duals, solves_directly, stiffness_at
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import local_duals, residual_at, scale_of
 from kinfolk.algorithms.gtvmin.repair import Trees
@@ -127,27 +127,32 @@ def certify(judge: _Judge, beta: Floats, flows: Sequence[Floats], enough: float)
     repairable = problem.coupling.is_norm and len(problem.weights) > 0  # flows may be changed in any direction
     if len(w) > LARGE and repairable:
         return _repaired(judge, starts[0], max(CLOSE * sharp, enough))
-    best, duals = _judged(judge, starts[0])
-    if best.relative > sharp:
-        best, duals = min((best, duals), *(_judged(judge, each) for each in starts[1:]), key=lambda each: each[0].bound)
+    found = [_judged(judge, starts[0], localised=False)]
+    # Distances cost as much as a direct solve, after which none may be needed.
+    localised = found[0][0].relative > sharp and not solves_directly(problem)
+    if found[0][0].relative > sharp:
+        found += [_judged(judge, each, localised) for each in (starts if localised else starts[1:])]
+    best, duals = min(found, key=lambda each: each[0].bound)
     waited, stiffness = 0, stiffness_at(problem, w)
     for _ in range(REFINEMENTS):
         if best.relative <= sharp or waited > 1:
             break
         moved = duals.balanced(problem, stiffness)
-        found = judge.certificate(moved)
-        waited = 0 if found.bound < 0.5 * best.bound else waited + 1
-        best = min(best, found, key=lambda each: each.bound)
+        now = judge.certificate(moved)
+        waited = 0 if now.bound < 0.5 * best.bound else waited + 1
+        best = min(best, now, key=lambda each: each.bound)
         duals = moved.clipped(problem)
+    if best.relative > sharp and not localised:
+        best = min(best, *(_judged(judge, each, localised=True)[0] for each in starts), key=lambda each: each.bound)
     if best.relative > LOOSE * sharp and repairable:
         best = min(best, _repaired(judge, starts[0], CLOSE * sharp), key=lambda each: each.bound)
     return best
 
 
-def _judged(judge: _Judge, duals: Duals) -> tuple[Certificate, Duals]:
+def _judged(judge: _Judge, duals: Duals, localised: bool) -> tuple[Certificate, Duals]:
     """What dual variables prove after they are clipped into their domain, and these."""
     clipped = duals.clipped(judge.problem)
-    return judge.certificate(clipped), clipped
+    return judge.certificate(clipped, localised), clipped
 
 
 def _repaired(judge: _Judge, duals: Duals, enough: float) -> Certificate:
@@ -187,8 +192,8 @@ class _Judge:
         scale = scale_of(objective, float(problem.losses.value_at_start.sum()))
         return cls(problem, w, residual, objective, scale, apart, assumed, problem.components)
 
-    def certificate(self, duals: Duals) -> Certificate:
-        """(*) with these dual variables, scaled into their domain."""
+    def certificate(self, duals: Duals, localised: bool = True) -> Certificate:
+        """(*) with these dual variables, scaled into their domain; ``localised``: by sharper distances if need be."""
         problem = self.problem
         share = duals.shares(problem, *self.components)
         leftover = duals.violation(problem)
@@ -196,7 +201,8 @@ class _Judge:
         centred = max(self.objective - duals.value(problem, share) - float(np.vdot(leftover, self.w)), 0.0)
         lengths = np.linalg.norm(leftover, axis=1)
         bound, apart, assumed = centred + float(lengths @ self.apart), self.apart, self.assumed
-        if bound - centred > max(NEGLIGIBLE * self.scale, SMALL_PART * bound) and centred <= NEAR * self.scale:
+        matters = bound - centred > max(NEGLIGIBLE * self.scale, SMALL_PART * bound)
+        if localised and matters and centred <= NEAR * self.scale:
             duals = duals.scaled(problem, share)
             gaps = distance.FromGap(problem, self.w, duals.u, *duals.gaps(problem))
             bound, apart, assumed = _localised(gaps, centred, lengths, apart, assumed)

@@ -141,11 +141,11 @@ class Balls(Cone):
         self.v, self.u = v.copy(), (radius / t)[:, None] * v
         least = mu / (radius * t)  # z's minor is radius² least, s's is t² least, without cancellation
         self.size = t / radius
-        point = np.column_stack([t, v]) / (t * np.sqrt(least))[:, None]  # s and Jz are parallel: the scaling point
-        point[:, 0] += 1.0
-        self.root = point / np.sqrt(2 * point[:, :1])
+        point = np.vstack([t, v.T]) / (t * np.sqrt(least))  # s and Jz are parallel: the scaling point
+        point[0] += 1.0
+        self.root = point / np.sqrt(2 * point[0])  # (1 + d, rows), as all that is scaled
         self.scaled = np.zeros_like(point)
-        self.scaled[:, 0] = np.sqrt(mu)
+        self.scaled[0] = np.sqrt(mu)
 
     @property
     def degree(self) -> int:
@@ -163,53 +163,31 @@ class Balls(Cone):
     def aim(self, v: Floats, target: float, second_order: bool) -> Floats:
         """The push towards products s ∘ z = (target, 0)."""
         ds, dz = (self.ds, self.dz) if second_order else (self.scaled, self.scaled)
-        self.wanted = kernels.ball_wanted(self.scaled, target, ds, dz, second_order)
         self.missing = v - self.v
-        self.bias = kernels.ball_times(self.root, self.size, self.wanted)[:, 1:]
-        return kernels.ball_answer(self.root, self.size, self.missing - self.bias)
+        here = self.root, self.size, self.scaled
+        self.wanted, self.lacking, push = kernels.ball_aim(*here, self.missing, target, ds, dz, second_order)
+        return np.ascontiguousarray(push.T)
 
     def follow(self, change: Floats) -> None:
         """Δu and the slack, in scaled variables too."""
         self.dv = change + self.missing
-        self.du = kernels.ball_answer(self.root, self.size, self.dv - self.bias)
-        dual = np.zeros_like(self.root)
-        dual[:, 1:] = -self.du
-        self.dz = kernels.ball_times(self.root, self.size, dual)
-        self.ds = self.wanted - self.dz
+        found = kernels.ball_follow(self.root, self.size, self.scaled, self.wanted, self.lacking, change)
+        du, self.ds, self.dz, self.border, self.slope, self.curvature = found
+        self.du = np.ascontiguousarray(du.T)
 
     def longest(self) -> float:
         """Both stay inside their cones."""
-        return min(kernels.until_border(self.scaled, self.ds), kernels.until_border(self.scaled, self.dz))
+        return self.border
 
     def gap_after(self, part: float) -> float:
         """Of the moved variables."""
-        return float(_dot(self.scaled + part * self.ds, self.scaled + part * self.dz).sum())
+        return self.gap() + part * self.slope + part**2 * self.curvature
 
     def move(self, part: float) -> None:
         """Slack and dual move; the scaling follows."""
         self.v, self.u = self.v + part * self.dv, self.u + part * self.du
-        s, z = self.scaled + part * self.ds, self.scaled + part * self.dz
-        size_s, size_z = np.sqrt(_minor(s)), np.sqrt(_minor(z))
-        s, z = s / size_s[:, None], z / size_z[:, None]
-        half = np.sqrt((1 + _dot(s, z)) / 2)
-        point = (s + _mirror(z)) / (2 * half)[:, None]  # of s and z as they are scaled now
-        self._rescale(s, z, half, point)
-        self.scaled *= np.sqrt(size_s * size_z)[:, None]
-        self.size = self.size * size_s / size_z
-
-    def _rescale(self, s: Floats, z: Floats, half: Floats, point: Floats) -> None:
-        """The root of W after W · (scaling of s and z), and the scaled point, both for s and z of unit size."""
-        root = self.root
-        along_s, along_z = _dot(root, s), _dot(root, _mirror(z))
-        along, apart = (along_s + along_z) / (2 * half), along_s - along_z
-        first = 2 * root[:, 0] * along - point[:, 0]
-        lean = ((root[:, 0] * apart - s[:, 0] / 2 + z[:, 0] / 2) / (first + 1))[:, None]
-        sides = (1 - lean / half[:, None]) * s[:, 1:] + (1 + lean / half[:, None]) * z[:, 1:]
-        others = 2 * (apart[:, None] / 2 - lean * along[:, None]) * root[:, 1:] + sides / 2
-        self.scaled = np.column_stack([half, others])
-        new = 2 * along[:, None] * root - _mirror(point)
-        new[:, 0] += 1.0
-        self.root = new / np.sqrt(2 * new[:, :1])
+        here = self.root, self.size, self.scaled
+        self.root, self.size, self.scaled = kernels.ball_move(*here, self.ds, self.dz, part)
 
 
 class Octahedra(Cone):
@@ -307,16 +285,3 @@ def until_zero(x: Floats, dx: Floats) -> float:
 
 def _dot(x: Floats, y: Floats) -> Floats:
     return np.asarray(np.einsum("ij,ij->i", x, y))
-
-
-def _minor(x: Floats) -> Floats:
-    """x₀² − ‖x₁‖²."""
-    length = np.sqrt(_dot(x[:, 1:], x[:, 1:]))
-    return np.asarray((x[:, 0] - length) * (x[:, 0] + length))
-
-
-def _mirror(x: Floats) -> Floats:
-    """(x₀, −x₁)."""
-    out = -x
-    out[:, 0] = x[:, 0]
-    return out

@@ -210,12 +210,18 @@ def stiffness_at(problem: Instance, w: Floats, least: float = LEAST_LENGTH) -> F
     return out
 
 
+def solves_directly(problem: Instance) -> bool:
+    """Whether systems are factorised to move dual variables: that costs some dozens of rounds only."""
+    width = problem.losses.width
+    return width <= LARGEST_BLOCK and system_of(problem.site, width).costs_at_most(DIRECT_COST * problem.round_cost)
+
+
 def _direct_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity) -> Linear | None:
     """The inverse of XᵀCX + ridge + DᵀΩD by a factorisation; None where that costs too much."""
     losses, width = problem.losses, problem.losses.width
-    system = system_of(problem.site, width)
-    if width > LARGEST_BLOCK or not system.costs_at_most(DIRECT_COST * problem.round_cost):
+    if not solves_directly(problem):
         return None
+    system = system_of(problem.site, width)
     ones = np.ones(len(problem.weights))
     at_edges = np.stack([elasticity.flow(np.outer(ones, unit)) for unit in np.eye(width)], axis=2)
     at_nodes = losses.gram(curvature) + losses.ridge[:, :, None] * np.eye(width)

@@ -13,6 +13,7 @@ What they return is a proposal. Each component of the graph takes it only if its
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,19 +28,26 @@ if TYPE_CHECKING:
     from kinfolk.algorithms.gtvmin.algorithm import State
 
 SHARP = 1e-9  # a residual that needs no further method
+SHARP_ENOUGH, FALL = 5e-7, 0.01  # a residual that needs no further step, and as a part of that at the start
 STUBBORN = 200.0  # effort at which conjugate gradients have had their time
 
 Proposal = tuple[Floats, Floats] | None  # w and u
-Method = Callable[[Instance, Floats, Floats, Floats, float], Proposal]  # problem, w, u, σ, effort in rounds
+Good = interior.Judgement
+Method = Callable[[Instance, Floats, Floats, Floats, float, Good], Proposal]  # problem, w, u, σ, effort in rounds, goal
 
 
-def _interior(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float) -> Proposal:
+def _to_the_end(propose: Callable[[Instance, Floats, Floats, Floats, float], Proposal]) -> Method:
+    """A method that is exact or fails, so that no one needs to ask whether its answer is good enough already."""
+    return lambda problem, w, u, sigma, effort, good: propose(problem, w, u, sigma, effort)
+
+
+def _interior(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float, good: Good) -> Proposal:
     if quadratic.covers(problem) and effort < STUBBORN:
         return None
-    return interior.propose(problem, w, u, sigma, effort)
+    return interior.propose(problem, w, effort, good)
 
 
-METHODS: tuple[Method, ...] = (quadratic.propose, polish.propose, _interior)
+METHODS: tuple[Method, ...] = (_to_the_end(quadratic.propose), _to_the_end(polish.propose), _interior)
 
 
 def finished(updates: Updates, state: State, effort: float) -> State | None:
@@ -48,8 +56,13 @@ def finished(updates: Updates, state: State, effort: float) -> State | None:
     if problem is None:
         return None
     best, u = state, updates.ahead(state.u, state.w_bar)
+    before = cache(partial(residual_at, updates, state))  # few ask for it
+
+    def good(w: Floats, u: Floats) -> bool:
+        return residual_at(updates, state._replace(w=w, w_bar=w, u=u)) <= min(SHARP_ENOUGH, FALL * before())
+
     for method in METHODS:
-        proposal = method(problem, best.w_bar, u, updates.sigma, effort)
+        proposal = method(problem, best.w_bar, u, updates.sigma, effort, good)
         kept = best if proposal is None else _kept(updates, problem, best, *proposal)
         if kept is not best:
             best, u = kept, updates.ahead(kept.u, kept.w_bar)

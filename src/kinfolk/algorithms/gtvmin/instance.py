@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -42,7 +43,7 @@ class Instance:
         """λA_e φ*(u_e / (λA_e)) of every edge; without weight only u_e = 0 is free."""
         return self.coupling.weighted_conjugate(u, self.weights)
 
-    @property
+    @cached_property
     def components(self) -> tuple[int, Ints]:
         """Number of components that edges with weight join, and the component of every node."""
         count, label = connected_components(self.along_edges(np.ones_like(self.weights)), directed=False)

@@ -12,6 +12,7 @@ graph with a block per node. It takes 15 to 30 steps whatever λ, the weights an
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ STEPS = 80
 USUAL_STEPS = 20
 PATIENT = 10.0  # it hardly ever fails, and ends the run
 PRECISION = 1e-10  # of gap and stationarity, relative
+SMALL = 1e-7  # the same, from which on it is asked whether the optimality conditions hold well enough
 PATIENCE = 15  # steps without progress
 TO_BORDER = 0.99  # the part of the way to the border that a step may go
 SHIFT = 1e-13
@@ -42,16 +44,21 @@ REFINEMENTS = 10
 SOLVE_PRECISION = 1e-9
 AMPLE = 10.0  # radius of a ball, in sums of all gradients: more never binds
 
+Judgement = Callable[[Floats, Floats], bool]  # of w and u
 
-def propose(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float) -> tuple[Floats, Floats] | None:
-    """Propose a better (w, u), where it is known to cost at most ``PATIENT`` times the effort in rounds, about."""
+
+def propose(problem: Instance, w: Floats, effort: float, good: Judgement) -> tuple[Floats, Floats] | None:
+    """Propose a better (w, u), where it is known to cost at most ``PATIENT`` times the effort in rounds, about.
+
+    It ends with ``PRECISION``, or once the gap is small and (w, u) is ``good``.
+    """
     if not covers(problem.coupling):
         return None
     system = system_of(problem.site, problem.losses.width)
     if not system.costs_at_most(PATIENT * effort * problem.round_cost / USUAL_STEPS):
         return None
     with np.errstate(all="ignore"):  # a proposal that leads astray is found out by its residual
-        answer = solve(problem, w, system)
+        answer = solve(problem, w, system, good)
     return snapped(problem, answer.w, answer.u), answer.u
 
 
@@ -84,7 +91,7 @@ class Answer(NamedTuple):
     steps: int
 
 
-def solve(problem: Instance, w: Floats, system: GraphSystem) -> Answer:
+def solve(problem: Instance, w: Floats, system: GraphSystem, good: Judgement) -> Answer:
     """Minimise P from the parameters w."""
     method = _Method(problem, system, w)
     best, waited = Answer(w, method.u, np.inf, 0), 0
@@ -96,6 +103,8 @@ def solve(problem: Instance, w: Floats, system: GraphSystem) -> Answer:
         if accuracy < best.accuracy:
             best = Answer(method.w, method.u, accuracy, step)
         if accuracy <= PRECISION or waited > PATIENCE or step == STEPS:
+            break
+        if accuracy <= SMALL and good(method.w, method.u):
             break
         method.step()
     return best
@@ -112,6 +121,14 @@ class _Method:
         mu = self.scale / max(len(problem.weights) * losses.width + len(losses.y), 1)
         self.kink: Floats | float = 0.0 if losses.boxes is None else losses.boxes.kink
         self.edges, self.rows = _edge_cone(problem, w, mu), _row_cone(losses, losses.predict(w) - self.kink, mu)
+        self._look()
+
+    def _look(self) -> None:
+        """What all directions from here share: how far the first line of (1) is from zero, and what cones charge."""
+        problem, losses = self.problem, self.problem.losses
+        self.missing = self._missing(self.w)
+        self.differences = self.w[:0] if self.edges is None else problem.difference(self.w)
+        self.margins = losses.y[:0] if self.rows is None else losses.predict(self.w) - self.kink
 
     @property
     def cones(self) -> list[Cone]:
@@ -142,7 +159,7 @@ class _Method:
     def accuracy(self) -> float:
         """Gap and stationarity, relative."""
         gap = sum(cone.gap() for cone in self.cones) / self.scale
-        return max(gap, float(np.linalg.norm(self._missing(self.w))) / self.pull)
+        return max(gap, float(np.linalg.norm(self.missing)) / self.pull)
 
     # ------------------------------------------------------------------ one step
 
@@ -194,11 +211,11 @@ class _Method:
     def _direction(self, solver: Solver, target: float, second_order: bool) -> Floats:
         """Δw, and with it the steps of all cones."""
         problem, losses = self.problem, self.problem.losses
-        rhs = -self._missing(self.w)
+        rhs = -self.missing
         if self.edges is not None:
-            rhs -= problem.site.divergence(self.edges.aim(problem.difference(self.w), target, second_order))
+            rhs -= problem.site.divergence(self.edges.aim(self.differences, target, second_order))
         if self.rows is not None:
-            rhs -= losses.combine(self.rows.aim(losses.predict(self.w) - self.kink, target, second_order))
+            rhs -= losses.combine(self.rows.aim(self.margins, target, second_order))
         change = solver.solve(rhs, SOLVE_PRECISION, REFINEMENTS)
         if self.edges is not None:
             self.edges.follow(problem.difference(change))
@@ -212,10 +229,11 @@ class _Method:
         for cone in self.cones:
             cone.move(part)
         self.w = self.w + part * change
+        self._look()
 
     def _damping(self, change: Floats, part: float) -> float:
         """The first of 1, ½, ¼, ... at which curved losses do not throw the first line of (1) far off."""
-        before, damping = float(np.linalg.norm(self._missing(self.w))), 1.0
+        before, damping = float(np.linalg.norm(self.missing)), 1.0
         gap = sum(cone.gap_after(part) for cone in self.cones) / self.scale
         allowed = max(ASTRAY * before, gap * self.pull, PRECISION * self.pull)
         for _ in range(HALVINGS):

@@ -27,7 +27,7 @@ from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
 from kinfolk import kernels
 from kinfolk.algorithms.gtvmin.instance import Instance
-from kinfolk.algorithms.gtvmin.systems import Factor, GraphSystem
+from kinfolk.algorithms.gtvmin.systems import Factor, GraphSystem, laplacian
 from kinfolk.objective.couplings import Coupling
 from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.typing import Bools, Floats, Ints
@@ -55,8 +55,9 @@ def propose(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: floa
     if not (problem.losses.loss.smooth and coupling.is_norm and coupling.has_derivative):
         return None
     fused = inside_ball(problem, u)
-    at_least = problem.site.node_count - int(fused.sum())  # groups, since an edge joins two at most
-    if at_least > MOST_GROUPS or joined(problem, fused).max(initial=0) >= MOST_GROUPS:
+    count = problem.site.node_count
+    at_least = count - int(fused.sum())  # groups, since an edge joins two at most
+    if at_least > MOST_GROUPS or (count > MOST_GROUPS and joined(problem, fused).max(initial=0) >= MOST_GROUPS):
         return None
     return polish_fused(problem, w, u, sigma, effort, fused)
 
@@ -251,17 +252,18 @@ def inner_flows(problem: Instance, w: Floats, u: Floats, inner: Ints) -> tuple[F
     if not len(inner):
         return u, outside
     site, radius = problem.site, problem.weights[inner]
-    nodes = np.unique(np.r_[site.head[inner], site.tail[inner]])
-    incidence = site.incidence[nodes][:, inner]
-    back = incidence.T.tocsr()
-    factor = Factor((incidence @ scipy.sparse.diags_array(radius**2) @ back).tocsc(), LAPLACIAN_SHIFT)
-    missing = -(problem.losses.gradient(w) + site.divergence(u))[nodes] + incidence @ u[inner]
+    nodes, ends = np.unique(np.r_[site.head[inner], site.tail[inner]], return_inverse=True)
+    head, tail = ends[: len(inner)], ends[len(inner) :]
+    factor = Factor(laplacian(len(nodes), head, tail, radius**2), LAPLACIAN_SHIFT)
+    missing = -(problem.losses.gradient(w) + site.divergence(u))[nodes]
+    kernels.add_flows(missing, u[inner], head, tail)
     flow, wrong = u[inner], 1.0
     for _ in range(PROJECTIONS):
         flow = problem.coupling.dual_prox(flow, np.ones_like(radius), radius)
         for _ in range(2):  # the second one takes back what the shift has cost
-            potential = factor.solve(missing - incidence @ flow)
-            flow = flow + (radius**2)[:, None] * (back @ potential)
+            left = missing.copy()
+            kernels.add_flows(left, -flow, head, tail)
+            flow = flow + (radius**2)[:, None] * kernels.difference(factor.solve(left), head, tail)
         clipped = problem.coupling.dual_prox(flow, np.ones_like(radius), radius)
         excess = np.abs(clipped - flow).max(axis=1) / radius
         before, wrong = wrong, float((excess > IN_ERROR).mean())
@@ -302,9 +304,9 @@ def _affordable(problem: Instance, group: Ints, effort: float) -> tuple[Ints, fl
 def _newton_cost(problem: Instance, group: Ints) -> Floats:
     """The share of every group in the cost of a Newton step: its row of the factor, were it banded, and the matrix."""
     count, width = int(group.max()) + 1, problem.losses.width
-    ends = (group[problem.site.head], group[problem.site.tail])
+    head, tail, groups = group[problem.site.head], group[problem.site.tail], np.arange(count)
+    ends = np.concatenate([head, tail, groups]), np.concatenate([tail, head, groups])
     pattern = scipy.sparse.csr_array((np.ones(len(ends[0])), ends), shape=(count, count))
-    pattern = (pattern + pattern.T + scipy.sparse.eye_array(count)).tocsr()
     order = reverse_cuthill_mckee(pattern, symmetric_mode=True)
     place = np.empty(count, dtype=np.int64)
     place[order] = np.arange(count)
@@ -327,5 +329,4 @@ def _pairs(head: Ints, tail: Ints, count: int) -> tuple[Ints, Ints, Floats]:
 
 def _summed(rows: Floats, where: Ints, count: int) -> Floats:
     """Rows added up by where they belong."""
-    add = scipy.sparse.csr_array((np.ones(len(where)), (where, np.arange(len(where)))), shape=(count, len(where)))
-    return np.asarray(add @ rows)
+    return kernels.group_sums(np.ascontiguousarray(rows), where, count)
