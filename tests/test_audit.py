@@ -176,6 +176,25 @@ def test_an_audit_needs_a_record_and_the_same_rows(tmp_path):
         RecordedRun.read("site 0", tmp_path / "again" / "site 0", rows["site 0"], agreed)
 
 
+def test_without_the_mark_of_its_rows_a_site_says_so(tmp_path):
+    rows = taken_part(tmp_path, care=Care(record=True))[0]
+    (tmp_path / "site 0" / "rows").unlink()
+    with pytest.raises(InputError, match="Expected the mark of the rows .* to join anew"):
+        RecordedRun.read("site 0", tmp_path / "site 0", rows["site 0"], Agreed(None, [ALGORITHM], list(rows)))
+    with pytest.raises(InputError, match="Expected the mark of the rows .* to join anew"):
+        SiteService("site 0", rows["site 0"], tmp_path / "site 0", care=Care(record=True))
+
+
+def test_an_audit_shows_how_far_it_is(lone, monkeypatch, capsys):
+    monkeypatch.setattr("kinfolk.progress.PATIENCE", 0.0)
+    monkeypatch.setattr("kinfolk.progress.BETWEEN_LINES", 0.0)
+    audit(lone, trials=4)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("attacks on site site 0: 1 of 16, ")
+    done, total = map(int, re.match(r".*: (\d+) of (\d+), ", lines[-1]).groups())
+    assert done == total == len(lines)  # reconstructions need more than was known
+
+
 def test_sums_of_one_row_are_the_row_unless_they_are_masked(tmp_path):
     """The coordinator reads the sums of a site with one row; with a mask, of the site nothing, and the same sum."""
     names = ("north", "south")

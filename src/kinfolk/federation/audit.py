@@ -32,15 +32,17 @@ from kinfolk.federation.joining import Join
 from kinfolk.federation.keys import SiteKey
 from kinfolk.federation.ledger import Ledger
 from kinfolk.federation.rows import SiteRows
-from kinfolk.federation.service import CURRENT, MARK, Agreed
+from kinfolk.federation.service import CURRENT, Agreed, kept_mark
 from kinfolk.federation.site_run import JOINED, RECORDED, Care, SiteRun
 from kinfolk.federation.spending import noise_of, spent
+from kinfolk.progress import Bar, progress_bar
 from kinfolk.typing import Bools, Floats, Ints
 
 COORDINATOR, RELAY = "coordinator", "relay"
 OTHERS, POPULATION = "all other rows", "what rows look like"
 FEWEST, DRAWN = 10, 100  # rows to know what rows look like; normal draws where there are fewer
 STARTS = 3  # of a reconstruction
+WORLDS = 4  # with the row and without, for either knowledge
 Views = dict[str, Floats]  # what every place reads of one node
 
 
@@ -85,7 +87,7 @@ class RecordedRun:
             raise InputError(
                 f"Expected a run that was recorded in {str(folder)!r}, found none: take part with --record."
             )
-        if (folder / MARK).read_text() != rows.mark:
+        if kept_mark(folder) != rows.mark:
             raise InputError(f"Expected the rows that site {name!r} has taken part with, got others: pass that table.")
         joined = (found[0] / JOINED).read_bytes()
         join = Join.decode(joined, list(rows.nodes))
@@ -192,6 +194,8 @@ class Audit:
         How often each world is played.
     seed : int
         Of all draws but the noise.
+    played : callable
+        Is called whenever the run has been repeated.
     """
 
     run: RecordedRun
@@ -199,6 +203,7 @@ class Audit:
     noise: Noise | None = None
     trials: int = 100
     seed: int = 0
+    played: Callable[[], None] = lambda: None
 
     @cached_property
     def _own(self) -> tuple[Floats, Floats]:
@@ -248,7 +253,9 @@ class Audit:
         return replace(self.run.rows, data=replace(data, X=all_X, y=all_y))
 
     def _read(self, X: Floats, y: Floats, noise: Noise | None) -> Views:
-        return self.run.views(self._with(X, y), self.node, noise)
+        found = self.run.views(self._with(X, y), self.node, noise)
+        self.played()
+        return found
 
     def membership(self) -> dict[tuple[str, str], Told]:
         """How well each place, with either knowledge, tells whether the row was there."""
@@ -360,14 +367,22 @@ def audit(run: RecordedRun, nodes: int = 3, *, noise: Noise | None = None, trial
     sizes = run.rows.data.sizes
     chosen = [k for k in np.lexsort([-run.reading_sites, sizes]).tolist() if sizes[k]][:nodes]
     lines = []
-    for node in chosen:
-        attack = Audit(run, node, noise, trials)
-        members, rebuilt = attack.membership(), attack.reconstruction()
-        lines += [
-            {
-                "node": run.rows.nodes[node], "rows": int(sizes[node]), "place": place, "knows": knows,
-                "auc": told.auc, "hits": told.hits, "reconstruction": rebuilt[place, knows],
-            }
-            for (place, knows), told in members.items()
-        ]  # fmt: skip
+    with progress_bar(f"attacks on site {run.name}", trials * WORLDS * len(chosen)) as bar:
+        for node in chosen:
+            attack = Audit(run, node, noise, trials, played=lambda: _repeated(bar))
+            members, rebuilt = attack.membership(), attack.reconstruction()
+            lines += [
+                {
+                    "node": run.rows.nodes[node], "rows": int(sizes[node]), "place": place, "knows": knows,
+                    "auc": told.auc, "hits": told.hits, "reconstruction": rebuilt[place, knows],
+                }
+                for (place, knows), told in members.items()
+            ]  # fmt: skip
     return pandas.DataFrame(lines)
+
+
+def _repeated(bar: Bar) -> None:
+    """One more repetition; how many a reconstruction needs is not known before."""
+    if bar.count >= bar.total:
+        bar.expect(1)
+    bar.advance(1, "runs repeated")
