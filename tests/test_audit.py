@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas
@@ -13,7 +15,7 @@ from kinfolk import FedAvg, GTVMin, InputError, Network, Squared, fit, graphs
 from kinfolk.cli import app
 from kinfolk.engine.noise import Noise
 from kinfolk.engine.privacy import epsilon
-from kinfolk.engine.wire import Blob
+from kinfolk.engine.wire import Blob, Key
 from kinfolk.federation.agreement import Agreement
 from kinfolk.federation.attacks import told_apart
 from kinfolk.federation.audit import COORDINATOR, OTHERS, POPULATION, RELAY, Audit, RecordedRun, audit
@@ -132,6 +134,41 @@ def test_noise_at_real_sites_is_secret_counted_and_sent_again_alike(tmp_path):
     again.close()
 
 
+def test_a_folder_from_a_backup_gives_other_messages_other_noise(tmp_path):
+    """The number of a request comes again, with another model: with equal noise the difference would be exact."""
+    care = Care(Noise(clip=1e9, scale=20.0))  # nothing is cut
+    rows, post, _ = taken_part(tmp_path / "sites", FedAvg(step_size=0.1), care, rounds=1)
+    shutil.copytree(tmp_path / "sites" / "site 0", tmp_path / "backup")
+    requests = [blob for name, to, blob in post.log if (name, to) == ("site 0", "site")][2:]
+
+    def answered(folder, change):
+        """What the site answers to a step from a model that the coordinator has chosen, twice."""
+        service = SiteService("site 0", rows["site 0"], folder, care=care)
+        terms, done = service.run.terms, service.run.done
+        _, _, step, last = map(terms.decode_request, requests)
+        to_all = {name: values + change for name, values in step.request.to_all.items()}
+        turn, key = replace(step.request.turn, round=2), following(last.key)
+        blob = terms.encode_request(key, done, done, replace(step.request, turn=turn, to_all=to_all))
+        found = terms.decode_answer(service.answer(blob), key).coordinator["w"]
+        service.close()
+        again = SiteService("site 0", rows["site 0"], folder, care=care)  # killed, and asked again
+        np.testing.assert_array_equal(terms.decode_answer(again.answer(blob), key).coordinator["w"], found)
+        again.close()
+        return found[0]
+
+    def restored(change):
+        shutil.copytree(tmp_path / "backup", tmp_path / str(change))
+        return answered(tmp_path / str(change), change)
+
+    first = answered(tmp_path / "sites" / "site 0", 0.0)
+    np.testing.assert_array_equal(restored(0.0), first)
+    assert np.abs(restored(0.01) - first).max() > 1.0  # two draws of deviation 20; without noise, at most 0.01
+
+
+def following(key):
+    return Key(key.run, key.lane, key.number + 1)
+
+
 def test_noise_promises_nothing_where_the_coordinator_reads_curvatures(tmp_path):
     """As in one process: what it reads exactly may come back in its replies."""
     algorithm = GTVMin(Squared(intercept=True), lam=0.5)
@@ -179,9 +216,9 @@ def test_an_audit_needs_a_record_and_the_same_rows(tmp_path):
 def test_without_the_mark_of_its_rows_a_site_says_so(tmp_path):
     rows = taken_part(tmp_path, care=Care(record=True))[0]
     (tmp_path / "site 0" / "rows").unlink()
-    with pytest.raises(InputError, match="Expected the mark of the rows .* to join anew"):
+    with pytest.raises(InputError, match=r"Expected the mark of the rows .* to join anew"):
         RecordedRun.read("site 0", tmp_path / "site 0", rows["site 0"], Agreed(None, [ALGORITHM], list(rows)))
-    with pytest.raises(InputError, match="Expected the mark of the rows .* to join anew"):
+    with pytest.raises(InputError, match=r"Expected the mark of the rows .* to join anew"):
         SiteService("site 0", rows["site 0"], tmp_path / "site 0", care=Care(record=True))
 
 

@@ -21,6 +21,7 @@ from kinfolk.federation.lanes import bundled
 from kinfolk.federation.ledger import sent_in_all
 from kinfolk.federation.service import peek
 from kinfolk.federation.sockets import SocketPost, serve
+from kinfolk.federation.tables.company import Company
 from kinfolk.federation.tables.fitting import Tailored
 from kinfolk.federation.tables.kept import SiteBlend
 from kinfolk.federation.tables.learning import learn_together
@@ -585,6 +586,30 @@ def test_masks_are_new_for_every_question_and_job(tmp_path):
     drawn = [first.masked(1, zeros)["a"], first.masked(1, zeros)["b"], first.masked(2, zeros)["a"]]
     drawn.append(other.masked(1, zeros)["a"])  # the same keys, other salts
     assert len({each.tobytes() for each in drawn}) == 4
+
+
+def test_a_folder_from_a_backup_gives_other_questions_other_masks(tmp_path):
+    """The number of a question comes again, with other parameters: with equal masks the difference would be exact."""
+    keys = {name: SiteKey.at(tmp_path / name) for name in ("a", "b")}
+    salts = {name: os.urandom(16) for name in keys}
+    about = {"sites": {name: {"key": key.public.hex(), "salt": salts[name].hex()} for name, key in keys.items()}}
+
+    def company(name):
+        found = Company(name, keys[name], tmp_path / name, "rows", None, None)
+        found._salt = salts[name]
+        found.meet(about)
+        return found
+
+    def masked(name, *questions):
+        """The masked answer to the last of some questions, always the same numbers."""
+        own = company(name)
+        return [own.masked(number, {"sums": np.ones(3)}, each)["sums"] for number, each in enumerate(questions)][-1]
+
+    np.testing.assert_array_equal(summed([masked("a", b"one", b"two"), masked("b", b"one", b"two")]), [2.0] * 3)
+    first = masked("a", b"one", b"two")
+    np.testing.assert_array_equal(masked("a", b"one", b"two"), first)
+    for others in ((b"one", b"other"), (b"other", b"two")):
+        assert (masked("a", *others) != first).all()
 
 
 def test_a_site_that_wants_secure_sums_gets_them(tmp_path):

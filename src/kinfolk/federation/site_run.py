@@ -144,10 +144,10 @@ class SiteRun:
         self.record: Journal | None = None
         self.told: Messages | None = None  # what the last answer holds, not sealed
 
-    def _rng(self, turn: Turn, node: int, name: str) -> np.random.Generator:
+    def _rng(self, turn: Turn, node: int, name: str, message: Arrays) -> np.random.Generator:
         """The noise of a message: another one for every request."""
         assert self.secret is not None
-        return self.secret.rng(self.number, turn, node, name)
+        return self.secret.rng(self.number, turn, node, name, message)
 
     # ------------------------------------------------------------------ on the disk
 

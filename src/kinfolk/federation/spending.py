@@ -17,7 +17,7 @@ from kinfolk.checks import InputError, check_parameters
 from kinfolk.engine.checkpoint import damage_noticed
 from kinfolk.engine.noise import Noise
 from kinfolk.engine.privacy import epsilon
-from kinfolk.engine.protocol import Turn
+from kinfolk.engine.protocol import Arrays, Turn
 from kinfolk.federation.files import append_rows, read_json, replace_file
 
 NAME, SECRET = "noise.csv", "noise.json"
@@ -29,7 +29,8 @@ class SecretNoise:
     """Noise that nobody else can draw again: from random bytes that never leave, new for every run.
 
     They are kept beside the state of the run, as a site that was killed has to send the same once more, and not another
-    draw of it.
+    draw of it. The noise follows from the message as well: in a folder that was restored from a backup, the number of a
+    request may come again with another message, and two messages with the same noise would differ by none.
     """
 
     noise: Noise
@@ -40,10 +41,13 @@ class SecretNoise:
         """With new random bytes."""
         return cls(noise, os.urandom(32))
 
-    def rng(self, request: int, turn: Turn, node: int, name: str) -> np.random.Generator:
-        """For one message of a node; no two requests share it, whatever rounds they are of."""
-        about = json.dumps([request, turn.round, turn.exchange, int(node), name]).encode()
-        return np.random.default_rng(int.from_bytes(hashlib.blake2b(about, key=self.secret, digest_size=32).digest()))
+    def rng(self, request: int, turn: Turn, node: int, name: str, message: Arrays) -> np.random.Generator:
+        """For one message of a node; no two requests and no two messages share it, whatever rounds they are of."""
+        about = hashlib.blake2b(key=self.secret, digest_size=32)
+        about.update(json.dumps([request, turn.round, turn.exchange, int(node), name, sorted(message)]).encode())
+        for each in sorted(message):
+            about.update(np.ascontiguousarray(message[each]).tobytes())
+        return np.random.default_rng(int.from_bytes(about.digest()))
 
     def keep(self, folder: Path) -> None:
         """Write it into the folder of a run, for its owner alone."""

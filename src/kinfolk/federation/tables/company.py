@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -44,6 +45,7 @@ class Company:
         self.masks: Masks | None = None
         self._salt = b""
         self._agreed: dict[str, Any] = {}  # with whom sums are made
+        self._asked = b""  # a digest of all questions whose answers were masked
 
     def introduce(self, secret: bytes) -> Answer:
         """Begin a job with secure sums: another salt than in any job before, so that no mask is used again."""
@@ -88,10 +90,15 @@ class Company:
             )
         self._agreed = {"rows": self.rows, "sites": sorted(names)}
 
-    def masked(self, number: int, arrays: Arrays) -> Arrays:
-        """The arrays of an answer, masked; before the first one leaves it is kept with whom sums are made."""
+    def masked(self, number: int, arrays: Arrays, question: bytes) -> Arrays:
+        """The arrays of an answer, masked; before the first one leaves it is kept with whom sums are made.
+
+        All sites get the same questions that are summed. Masks follow from all of them so far, so that a folder that
+        was restored from a backup does not put the masks of one question on the answer to another.
+        """
         assert self.masks is not None
+        self._asked = hashlib.blake2b(self._asked + question, digest_size=32).digest()
         path = self.folder / COMPANY
         if read_json(path) != self._agreed:
             replace_file(path, json.dumps(self._agreed).encode())
-        return self.masks.masked(number, arrays)
+        return self.masks.masked(number, arrays, self._asked)

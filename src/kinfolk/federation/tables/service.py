@@ -16,7 +16,7 @@ from kinfolk.algorithms.newton import Newton
 from kinfolk.checks import InputError
 from kinfolk.engine.protocol import Algorithm, Arrays
 from kinfolk.engine.specs import Spec
-from kinfolk.engine.wire import Key, WireError
+from kinfolk.engine.wire import WireError
 from kinfolk.federation.allowance import Allowance
 from kinfolk.federation.carrier import refusal_in
 from kinfolk.federation.joining import Join
@@ -243,7 +243,7 @@ class TableService(SiteService):
             return refusal(key, "Expected a table that can be learnt from, got another; the log of the site has more.")
         self._number = key.number
         self._settled |= {name} & set(ONCE)
-        return self._told(key, name, text, out)
+        return self._told(content, name, text, out)
 
     def _check_number(self, last: int, number: int) -> None:
         if number <= last:
@@ -254,11 +254,12 @@ class TableService(SiteService):
                 "whole; begin anew."
             )
 
-    def _told(self, key: Key, name: str, text: Mapping[str, Any], arrays: Arrays) -> bytes:
+    def _told(self, question: bytes, name: str, text: Mapping[str, Any], arrays: Arrays) -> bytes:
         """An answer, entered in the log of what left."""
+        _, key = peek(question)
         plain = {each: _as_declared(values, WORKS[name].gives[each].dtype) for each, values in arrays.items()}
         if self.company.masks is not None and WORKS[name].summed:
-            plain = dict(self.company.masked(key.number, plain))
+            plain = dict(self.company.masked(key.number, plain, question))
         content, entries = answer(key, name, text, plain), list[Entry]()
         for each, values in plain.items():
             entries.append(Entry(COORDINATOR, WORKS[name].gives[each].content, values.size, values.nbytes))
