@@ -7,7 +7,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from kinfolk.federation.service import Agreed, SiteService
 from kinfolk.federation.site_models import save_models
 from kinfolk.federation.site_run import Care
 from kinfolk.federation.site_table import agreed_table, site_rows
+from kinfolk.federation.tables.bounds import Bounds
 from kinfolk.federation.tables.kept import MODELS
 from kinfolk.federation.tables.service import IN_LANES, TableService
 from kinfolk.federation.tables.works import SUMS, declared
@@ -37,6 +38,7 @@ from kinfolk.network import graphs
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.network.problem import Problem
 from kinfolk.tables.reading import read_table
+from kinfolk.tables.target import TASKS, Target
 
 SIGN_IN, MEMBER, CONSENT, LOG, PAGE = "sign-in", "member.json", "consent", "log.txt", "report.html"
 TOLD = "All sites are told the comparison, and the errors that 10, 25, 50, 75 and 90 % of all nodes are below."
@@ -268,8 +270,15 @@ class FitParticipant(Participant):
         if self.invitation.agreement.secure and self.invitation.agreement.fewest:
             told["masks"] = [BEGUN_ANEW]
         often = [f"{self.invitation.agreement.runs:,} jobs at most; more are refused."]
+        often += Bounds.of(settings, self._target).sentences()
         lanes = [f"{IN_LANES}.", *_caution(sizes, len(settings.features))]
         return {**told, "outcome": [TOLD], "lanes": lanes, "how often": often}
+
+    @property
+    def _target(self) -> Target:
+        agreement = self.invitation.agreement
+        kind = TASKS.get(agreement.table_settings.task, agreement.target_kind.kind)
+        return replace(agreement.target_kind, kind=kind)
 
     def service(self) -> SiteService:
         """What answers the coordinator; only what was agreed on."""

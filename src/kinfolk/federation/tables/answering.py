@@ -13,6 +13,7 @@ from kinfolk.engine.protocol import Arrays
 from kinfolk.engine.wire import WireError
 from kinfolk.federation.site_run import SiteRun
 from kinfolk.federation.tables.agreeing import Agreed, check_settings, mark_of
+from kinfolk.federation.tables.bounds import check_kind, most_folds
 from kinfolk.federation.tables.site_job import SiteJob
 from kinfolk.federation.tables.site_page import outcome_of
 from kinfolk.federation.tables.site_table import Answer, SiteTable
@@ -112,14 +113,17 @@ class TableAnswers:
     def _scale(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         count = len(arrays["centre"])
         encoder = _encoder(about, np.zeros(count), np.ones(count))
-        return self.job.table.scale(encoder, _target(about), arrays["centre"], float(arrays["target_centre"]))
+        target = _target(about)
+        check_kind(self.job.table.settings, target)
+        return self.job.table.scale(encoder, target, arrays["centre"], float(arrays["target_centre"]))
 
     def _encode(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         encoder = _encoder(about, arrays["centre"], arrays["scale"])
         target = _target(about, float(arrays["target_centre"]), float(arrays["target_spread"]))
-        folds = about.get("folds")
-        if not isinstance(folds, int) or not 0 < folds < 1_000:
-            raise WireError("Expected a number of folds, got something else.")
+        check_kind(self.job.table.settings, target)
+        folds, most = about.get("folds"), most_folds(self.job.table.settings)
+        if not isinstance(folds, int) or not 0 < folds <= most or len(arrays["starts"]) > most:
+            raise WireError(f"Expected from 1 to {most} folds, as the settings need, got others.")
         text, out = self.job.table.encode(encoder, target, folds, arrays["starts"], arrays["node_folds"])
         width, count = len(encoder.get_feature_names_out()) + 1, len(self.job.table.folds)
         self.sizes |= {"width": width, "folds": count, "parts": count + 1, "two": 2}

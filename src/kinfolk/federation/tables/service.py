@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,7 @@ from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.service import ENDED, SiteService, peek
 from kinfolk.federation.site_run import SiteRun
 from kinfolk.federation.tables.answering import TableAnswers
+from kinfolk.federation.tables.bounds import BEFORE_MODELS, Bounds, check_often
 from kinfolk.federation.tables.company import Company
 from kinfolk.federation.tables.kept import SiteBlend
 from kinfolk.federation.tables.remembering import Begun, Memory
@@ -45,7 +47,6 @@ NOT_YET = SiteRows(["?"], ["?"], Data(np.zeros((1, 1)), np.zeros(1), np.array([0
 
 
 FIRST = ("introduce", "describe")  # questions that begin a job
-ONCE = ("describe", "count", "encode")  # they decide which rows are summed: many such sums would tell single rows
 IN_LANES = (
     "parameters for neighbours, sealed; for the coordinator inner products and measures of every node and, unless sums "
     "are masked, gradients and curvatures summed over the nodes of this site"
@@ -106,7 +107,8 @@ class TableService(SiteService):
         self._last: tuple[bytes, bytes] | None = None  # what was asked, and what was answered
         self._begun: Begun | None = None
         self._number = 0  # of the last question: no other may have it, as masks are for one answer
-        self._settled: set[str] = set()  # questions that were answered, of those that are answered once
+        self._answered_so_far: Counter[str] = Counter()  # how many questions of each kind
+        self._lane_runs: set[bytes] = set()
 
     @cached_property
     def _mark(self) -> str:
@@ -200,7 +202,12 @@ class TableService(SiteService):
 
     def _made(self, join: Join) -> SiteRun:
         self.company.check_agreed(join.peers.values())
-        return super()._made(join)
+        self._lane_runs.add(join.key.run)
+        self._bounds.check_lane(join.key.lane, len(self._lane_runs))
+        made = super()._made(join)
+        if isinstance(made.algorithm, Newton) and made.algorithm.origin:
+            self.job.table.check_origin(join.part, np.array(made.algorithm.origin))
+        return made
 
     def _algorithm(self, spec: Spec) -> Algorithm[Any]:
         """What a lane runs: models on graphs, and no other algorithm, as the coordinator would read more of that."""
@@ -230,8 +237,7 @@ class TableService(SiteService):
             self._forget()
             self._begun = self.memory.begin(key.run, self._mark)
             (self.folder / ENDED).unlink(missing_ok=True)
-        if name in self._settled:
-            raise WireError(f"Expected the question {name!r} once in a job, got it again: begin anew.")
+        self._check_bounds(name, arrays)
         if self.secure and self.company.masks is None and WORKS[name].summed:
             raise WireError(f"Expected secure sums, as site {self.name!r} wants them: learn with secure=True.")
         try:
@@ -242,8 +248,20 @@ class TableService(SiteService):
             log.exception("site %s cannot work with its table", self.name)
             return refusal(key, "Expected a table that can be learnt from, got another; the log of the site has more.")
         self._number = key.number
-        self._settled |= {name} & set(ONCE)
+        self._answered_so_far[name] += 1
         return self._told(content, name, text, out)
+
+    def _check_bounds(self, name: str, arrays: Arrays) -> None:
+        """Refuse what the settings do not need."""
+        before = self._answered_so_far[name]
+        if name in BEFORE_MODELS:
+            check_often(name, before, BEFORE_MODELS[name])
+        elif self._answered_so_far["encode"]:
+            self._bounds.check(name, arrays, before)
+
+    @property
+    def _bounds(self) -> Bounds:
+        return Bounds.of(self.job.table.settings, self.job.table.target)
 
     def _check_number(self, last: int, number: int) -> None:
         if number <= last:
