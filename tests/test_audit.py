@@ -412,6 +412,85 @@ def test_sites_are_audited_by_command(clinics):
     assert "found no NAME.invite" in sentence(run_command("federation", "audit", clinics / "a"))
 
 
+# ---------------------------------------------------------------------- noise that was agreed on
+
+
+def agreed(tmp_path, site="a", care=NOTHING, **noise):
+    """A site of a federation whose agreement demands noise."""
+    columns = agreed_columns(clinic(0), None, "effect")
+    chosen = {"type": "GTVMin", "lam": 0.5, "steps": "published"}
+    agreement = Agreement(
+        "clinics", "127.0.0.1:9092", ("a", "b"), "effect", columns.features, algorithm=chosen, noise=noise
+    )
+    if not (tmp_path / "coordinator").exists():
+        make_federation(tmp_path / "coordinator", agreement)
+    assert Agreement.read(tmp_path / "coordinator") == agreement
+    invitation = invitation_for(tmp_path / "coordinator", site, tmp_path / f"{site}.invite", days=1)
+    clinic(ord(site)).to_csv(tmp_path / f"{site}.csv", index=False)
+    return Participant.of(invitation, tmp_path / f"{site}.csv", tmp_path / site, care=care)
+
+
+def test_an_agreement_demands_noise_and_a_site_adds_no_less(tmp_path):
+    pytest.importorskip("flwr", reason='Flower is not installed: pip install "kinfolk[flower]"')
+    demanded = {"clip": 1.0, "scale": 8.0, "epsilon": 6.0}
+    plain = agreed(tmp_path, **demanded)
+    assert plain.care == Care(Noise(1.0, 8.0), epsilon=6.0)
+    told = " ".join(plain.leaving()["joining"])
+    assert "get noise of deviation 8" in told
+    assert "At most ε = 6 is spent on any receiver, over all runs" in told
+    assert agreed(tmp_path, care=Care(Noise(2.0, 20.0)), **demanded).care.noise == Noise(2.0, 20.0)  # more of it
+    with pytest.raises(InputError, match="Expected noise of at least 8 times the clip, as was agreed on, got 4 times"):
+        agreed(tmp_path, care=Care(Noise(2.0, 8.0)), **demanded)
+
+
+def test_a_site_spends_no_more_than_was_agreed_on(tmp_path, caplog):
+    pytest.importorskip("flwr", reason='Flower is not installed: pip install "kinfolk[flower]"')
+    most = epsilon(4.0, 3, 1e-5)  # of three messages
+    sites = {site: agreed(tmp_path, site, clip=1.0, scale=8.0, epsilon=most + 1e-6) for site in ("a", "b")}
+    for site in sites.values():
+        site.consent()
+    agreement = sites["a"].invitation.agreement
+    graph, algorithm = agreement.graph(tmp_path / "coordinator"), agreement.algorithms()["tailored"]
+
+    def run(rounds):
+        services = {name: site.service() for name, site in sites.items()}
+        federation = Federation(graph, agreement.sites, Direct(services), agreement.schema, agreement.public_points())
+        try:
+            return fit(federation.gather(), algorithm, rounds=rounds, stop=None, engine=federation, progress=False)
+        finally:
+            for service in services.values():
+                service.close()
+
+    run(1)  # two messages, with round 0
+    assert spent(tmp_path / "a")["messages"].tolist() == [2]
+    run(3)  # goes on without them
+    assert "at most, as the owner of site 'a' has agreed to, got a request with which it would be more" in caplog.text
+    assert spent(tmp_path / "a")["messages"].tolist() == [3]
+    assert spent(tmp_path / "a")["epsilon"].max() == pytest.approx(most)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"noise": {"clip": 1.0}}, "Expected positive numbers as clip, scale"),
+        ({"noise": {"clip": 1.0, "scale": -1.0}}, "got 'scale'"),
+        ({"noise": {"clip": 1.0, "scale": 1.0, "magic": 1.0}}, "got 'magic'"),
+        ({"noise": {"clip": 1.0, "scale": 1.0, "delta": 2.0}}, "'delta' parameter of Noise"),
+        ({"algorithm": {"type": "GTVMin"}}, "the coordinator reads 'curvature of the loss, once' without"),
+        ({"job": "fit"}, "Expected no [noise] where tables are learnt from"),
+        ({"noise": 3}, "Expected [algorithm] with a type, [settings] and [noise]"),
+    ],
+)
+def test_noise_that_cannot_be_agreed_on_gets_a_sentence(change, sentence):
+    found = {
+        "name": "f", "address": "here:1", "sites": ["a", "b"], "target": "y", "features": {"x": "number"},
+        "algorithm": {"type": "GTVMin", "steps": "published"}, "noise": {"clip": 1.0, "scale": 8.0},
+    }  # fmt: skip
+    Agreement.of(found, "federation.toml")
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        Agreement.of(found | change, "federation.toml")
+
+
 def test_what_noise_promises_is_shown_with_what_was_sent(clinics):
     shown = " ".join(run_command("site", "sent", clinics / "a").output.split())
     assert "What noise promises for all rows of a node" in shown

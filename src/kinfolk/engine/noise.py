@@ -138,7 +138,7 @@ class NoisyOutbox:
         """What leaves instead; ``rows``: which nodes of the site send it."""
         everybody = np.ones(len(rows), dtype=bool)
         read = [self.sends.coordinator[name] for name in outbox.coordinator]
-        self.exact |= dict.fromkeys(sent.content for sent in read if not (sent.noisy or sent.public))
+        self.exact |= dict.fromkeys(sent.content for sent in read if sent.read_exactly)
         near = self._added(outbox.neighbours, self.sends.neighbours, self.has_neighbours[rows], rows, turn, NEIGHBOURS)
         far = self._added(outbox.coordinator, self.sends.coordinator, everybody, rows, turn, COORDINATOR)
         return replace(outbox, neighbours=near, coordinator=far)

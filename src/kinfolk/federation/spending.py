@@ -82,6 +82,10 @@ def _secret_noise(folder: Path) -> SecretNoise | None:
     return SecretNoise(noise, secret)
 
 
+class SpentError(InputError):
+    """A message would promise less than the owner of a site has agreed to."""
+
+
 class Spending:
     """The table ``noise.csv`` in the folder of a site: a row for every message with noise, before it leaves."""
 
@@ -92,6 +96,17 @@ class Spending:
         """Write down what is about to leave."""
         rows = [(run.hex()[:8], request, to, noise.multiplier, noise.delta) for to in receivers]
         append_rows(self.path, COLUMNS, rows)
+
+    def check(self, noise: Noise, receivers: Iterable[str], most: float, site: str) -> None:
+        """Refuse one more message to some receivers with which ε would be above ``most``."""
+        sent = _messages(self.path)
+        for to in receivers:
+            multipliers = [*sent.get(to, _NOTHING)["multiplier"], noise.multiplier]
+            if _together(multipliers, min([*sent.get(to, _NOTHING)["delta"], noise.delta])) > most:
+                raise SpentError(
+                    f"Expected to spend ε = {most:g} at most, as the owner of site {site!r} has agreed to, got a "
+                    "request with which it would be more: send a new invitation."
+                )
 
 
 def spent(folder: Path) -> pandas.DataFrame:
@@ -108,18 +123,29 @@ def spent(folder: Path) -> pandas.DataFrame:
         Columns ``to``, ``messages``, ``epsilon``, ``delta``: for all rows of a node, and the messages that had noise.
         Empty where none had.
     """
-    path = folder / NAME
+    rows = []
+    for to, sent in _messages(folder / NAME).items():
+        delta = float(sent["delta"].min())
+        rows.append({"to": to, "messages": len(sent), "epsilon": _together(sent["multiplier"], delta), "delta": delta})
+    return pandas.DataFrame(rows, columns=["to", "messages", "epsilon", "delta"])
+
+
+_NOTHING = pandas.DataFrame({"multiplier": [], "delta": []}, dtype=float)
+
+
+def _messages(path: Path) -> dict[str, pandas.DataFrame]:
+    """What was sent with noise, by receiver."""
     if not path.exists():
-        return pandas.DataFrame(columns=["to", "messages", "epsilon", "delta"])
+        return {}
     try:
         found = pandas.read_csv(path, keep_default_na=False).astype({"multiplier": float, "delta": float})
-        groups = dict(iter(found[list(COLUMNS)].groupby("to", sort=False)))
+        return {str(to): sent for to, sent in found[list(COLUMNS)].groupby("to", sort=False)}
     except (ValueError, KeyError, UnicodeDecodeError) as error:
         raise InputError(f"Expected what was sent with noise in {str(path)!r}, it is damaged: move it away.") from error
-    rows = []
-    for to, sent in groups.items():
-        with np.errstate(divide="ignore"):
-            together = float((1 / sent["multiplier"] ** 2).sum() ** -0.5)  # Gaussian noise adds up to Gaussian noise
-        delta = float(sent["delta"].min())
-        rows.append({"to": to, "messages": len(sent), "epsilon": epsilon(together, 1, delta), "delta": delta})
-    return pandas.DataFrame(rows)
+
+
+def _together(multipliers: Iterable[float], delta: float) -> float:
+    """ε of all messages: Gaussian noise adds up to Gaussian noise."""
+    with np.errstate(divide="ignore"):
+        together = float((1 / np.asarray(list(multipliers)) ** 2).sum() ** -0.5)
+    return epsilon(together, 1, delta)

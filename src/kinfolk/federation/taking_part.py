@@ -14,8 +14,10 @@ from typing import Any
 import pandas
 
 from kinfolk.checks import InputError, check_parameters
+from kinfolk.engine.privacy import epsilon
 from kinfolk.engine.protocol import Algorithm
 from kinfolk.engine.specs import spec_of
+from kinfolk.federation.agreement import EPSILON, Agreement
 from kinfolk.federation.allowance import Allowance, forget_runs
 from kinfolk.federation.audit import RecordedRun
 from kinfolk.federation.files import made, read_json, replace_file
@@ -52,6 +54,7 @@ BLURRED = (
     "Parameters, gradients and predictions are cut to a norm of {clip:g} and get noise of deviation {scale:g}. What is "
     "told on joining, and what is measured at a node, gets none."
 )
+AT_MOST = "At most ε = {epsilon:g} is spent on any receiver, over all runs: what would be more is refused."
 LEAVING = 60.0  # seconds for a process to say goodbye
 
 
@@ -163,6 +166,7 @@ class RunParticipant(Participant):
     def reading(cls, invitation: Invitation, table: Path, folder: Path, model: Any, care: Care) -> RunParticipant:
         """From the table of the site."""
         agreement = invitation.agreement
+        care = _demanded(agreement, care)
         algorithms = agreement.algorithms(model)
         rows = site_rows(read_table(table), agreement, invitation.site)
         rows.check()
@@ -198,6 +202,7 @@ class RunParticipant(Participant):
         told += (
             [] if self.care.noise is None else [BLURRED.format(clip=self.care.noise.clip, scale=self.care.noise.scale)]
         )
+        told += [] if self.care.epsilon is None else [AT_MOST.format(epsilon=self.care.epsilon)]
         often = [f"{agreement.runs:,} runs at most, with {agreement.rounds:,} rounds each; more are refused."]
         runs = {name: who_reads(each, self.problem) for name, each in self.algorithms.items()}
         return {"joining": told, **runs, "how often": often}
@@ -299,6 +304,23 @@ class FitParticipant(Participant):
         if service.ended:
             service.memory.forget()
         return kept
+
+
+def _demanded(agreement: Agreement, care: Care) -> Care:
+    """What the owner wants, with the noise that all sites have agreed to; the owner may want more, but not less."""
+    demanded, most = agreement.demanded, agreement.noise.get(EPSILON)
+    if demanded is None:
+        return care
+    if care.noise is not None and not (
+        care.noise.multiplier >= demanded.multiplier and care.noise.delta <= demanded.delta
+    ):
+        raise InputError(
+            f"Expected noise of at least {demanded.scale / demanded.clip:g} times the clip, as was agreed on, got "
+            f"{care.noise.scale / care.noise.clip:g} times: pass a larger --noise, or neither --clip nor --noise."
+        )
+    if most is not None:
+        epsilon(1.0, 1, demanded.delta)  # what adds it up is installed
+    return care._replace(noise=care.noise or demanded, epsilon=most)
 
 
 def _caution(sizes: Any, width: int) -> list[str]:
