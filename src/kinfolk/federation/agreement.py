@@ -219,8 +219,8 @@ class Agreement:
         """Refuse noise that is none, and what cannot be learnt with it."""
         if self.job == "fit":
             raise InputError(
-                "Expected no [noise] where tables are learnt from, as not all that is asked there can bear it: leave it "
-                "out; --secure masks sums."
+                "Expected no [noise] where tables are learnt from, as not all that is asked there can bear it: leave "
+                "it out; --secure masks sums."
             )
         strange = [name for name, value in self.noise.items() if name not in DEMANDED or not _is_positive(value)]
         if strange or not {"clip", "scale"} <= set(self.noise):
