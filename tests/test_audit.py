@@ -27,6 +27,7 @@ from kinfolk.federation.service import Agreed, SiteService
 from kinfolk.federation.site_run import Care
 from kinfolk.federation.site_table import agreed_columns
 from kinfolk.federation.spending import spent
+from kinfolk.federation.tables.learning import learn_together
 from kinfolk.federation.tables.masks import Masks, salt_of, summed, to_numbers
 from kinfolk.federation.taking_part import Participant
 from kinfolk.report import words
@@ -498,3 +499,94 @@ def test_what_noise_promises_is_shown_with_what_was_sent(clinics):
     assert "what was measured at a node, had none" in shown
     (clinics / "a" / "noise.csv").write_text("nothing\n1\n")
     assert "it is damaged: move it away" in sentence(run_command("site", "sent", clinics / "a"))
+
+
+# ---------------------------------------------------------------------- tables
+
+
+@pytest.fixture
+def fitted(tmp_path):
+    """Two sites that have learnt together from tables, and recorded it; of a clinic there is one row to learn from."""
+    pytest.importorskip("flwr", reason='Flower is not installed: pip install "kinfolk[flower]"')
+    rng = np.random.default_rng(0)
+    agreement = Agreement(
+        "clinics", "127.0.0.1:9092", ("a", "b"), "effect", {"dose": "number", "age": "number"}, "clinic", job="fit",
+        settings={"members": "pooled,tailored", "folds": 2, "lam": 1.0, "graph": "complete"},
+    )  # fmt: skip
+    make_federation(tmp_path / "coordinator", agreement)
+    services, participants = {}, {}
+    for site in agreement.sites:
+        names = np.repeat([f"{site} few", f"{site} many"], [2, 24])
+        table = pandas.DataFrame({"clinic": names, "dose": rng.normal(size=26), "age": rng.normal(60, 12, size=26)})
+        table = table.assign(effect=table["dose"] + rng.normal(size=26))
+        invitation = invitation_for(tmp_path / "coordinator", site, tmp_path / f"{site}.invite", days=1)
+        table.to_csv(tmp_path / f"{site}.csv", index=False)
+        own = Participant.of(invitation, tmp_path / f"{site}.csv", tmp_path / site, care=Care(record=True))
+        own.consent()
+        participants[site], services[site] = own, own.service()
+    learn_together(Direct(services), list(services), agreement.table_settings)
+    for site, service in services.items():
+        service.end()
+        participants[site].keep(service)
+        service.close()
+    return tmp_path, participants
+
+
+def test_sums_of_a_job_tell_rows_and_with_masks_numbers_of_nodes_are_left(fitted):
+    _, participants = fitted
+    job = participants["a"].recorded()
+    assert job.rows.data.sizes.tolist() == [1, 19]  # some are held out
+    assert job.held_out_alone == ["a few"]
+    plain = audit(job, 2, trials=4).set_index(["node", "place", "knows"])
+    for knows in (OTHERS, POPULATION):
+        assert plain.loc[("a few", COORDINATOR, knows), "auc"] == 1.0
+        assert plain.loc[("a few", COORDINATOR, knows), "reconstruction"] < 1e-6
+        assert plain.loc[("a few", "b", knows), "auc"] == 1.0  # from its parameters
+        assert plain.loc[("a few", RELAY, knows), ["auc", "reconstruction"]].tolist() == [0.5, 1.0]
+    assert plain.loc[("a many", COORDINATOR, OTHERS), "reconstruction"] < 1e-6
+    assert plain.loc[("a many", COORDINATOR, POPULATION), "reconstruction"] > 0.1
+    masked = job.with_masks()
+    seen, left = (each.views(each.rows, 1, None) for each in (job, masked))
+    assert masked.guesses(COORDINATOR, left[COORDINATOR], np.zeros((0, 3)), 1) == []
+    assert 0 < len(left[COORDINATOR]) < len(seen[COORDINATOR])
+    np.testing.assert_array_equal(left["b"], seen["b"])  # letters are not sums
+
+
+def test_what_is_repeated_is_what_was_sent(fitted):
+    """The sums that the coordinator has read, from the record."""
+    folder, participants = fitted
+    job, services = participants["a"].recorded(), participants["a"].service()
+    told = job.views(job.rows, 0, None)[COORDINATOR]
+    X, y = services.given[["dose", "age"]].to_numpy(), services.given["effect"].to_numpy()
+    services.close()
+    train = ~job.table.held_out
+    encoded = (X[train] - job.table.encoder.centre) / job.table.encoder.scale
+    np.testing.assert_allclose(told[:2], encoded.sum(axis=0), atol=1e-9)
+    np.testing.assert_allclose(
+        told[2], ((y[train] - job.table.target.centre) / job.table.target.spread).sum(), atol=1e-9
+    )
+    left = pandas.read_csv(folder / "a" / "left.csv")
+    assert (left["what"] == "Hessians, summed over rows").sum() == 1
+
+
+def test_a_job_is_audited_by_command(fitted):
+    folder, _ = fitted
+    (folder / "b.invite").unlink()
+    result = run_command("federation", "audit", folder, "--trials", 4, "--nodes", 1)
+    assert result.exit_code == 0, result.output
+    assert "What others could tell of site 'a', without masked sums" in result.output
+    assert "What others could tell of site 'a', with masked sums" in result.output
+    assert "of 'a few' one row is held out" in " ".join(result.output.split())
+    page = (folder / "audit.html").read_text()
+    assert re.search(
+        r"look like, without masked sums: a neighbouring site [^;]*; coordinator finds the row; relay", page
+    )
+    assert words.AUDIT_OF_TABLES in page
+    line = ("site", "audit", folder / "a.invite", "--data", folder / "a.csv", "--folder", folder / "a")
+    assert "Expected no noise where tables are learnt from" in sentence(run_command(*line, "--clip", 1, "--noise", 1))
+    other = pandas.read_csv(folder / "a.csv").assign(dose=0.5)
+    other.to_csv(folder / "other.csv", index=False)
+    changed = run_command(*line[:4], folder / "other.csv", *line[5:])
+    assert "Expected the rows that site 'a' has taken part with" in sentence(changed)
+    (folder / "a" / "recorded").unlink()
+    assert "Expected a job that was recorded" in sentence(run_command(*line))

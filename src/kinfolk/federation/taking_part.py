@@ -19,7 +19,7 @@ from kinfolk.engine.protocol import Algorithm
 from kinfolk.engine.specs import spec_of
 from kinfolk.federation.agreement import EPSILON, Agreement
 from kinfolk.federation.allowance import Allowance, forget_runs
-from kinfolk.federation.audit import RecordedRun
+from kinfolk.federation.audit import Recorded, RecordedRun
 from kinfolk.federation.files import made, read_json, replace_file
 from kinfolk.federation.flower.processes import stop_process, stopped_by_signals
 from kinfolk.federation.flower.site import Way, serve
@@ -32,9 +32,11 @@ from kinfolk.federation.service import Agreed, SiteService
 from kinfolk.federation.site_models import save_models
 from kinfolk.federation.site_run import Care
 from kinfolk.federation.site_table import agreed_table, site_rows
+from kinfolk.federation.tables.answering import TableAnswers
+from kinfolk.federation.tables.auditing import RecordedJob
 from kinfolk.federation.tables.bounds import Bounds
 from kinfolk.federation.tables.kept import MODELS
-from kinfolk.federation.tables.service import IN_LANES, TableService
+from kinfolk.federation.tables.service import IN_LANES, TableService, job_mark, table_mark
 from kinfolk.federation.tables.works import SUMS, declared
 from kinfolk.network import graphs
 from kinfolk.network.fingerprint import fingerprint
@@ -93,9 +95,9 @@ class Participant(ABC):
     def service(self) -> SiteService:
         """What answers the coordinator; only what was agreed on."""
 
-    def recorded(self) -> RecordedRun:
-        """The last run, for an audit."""
-        raise InputError("Expected a federation that runs an algorithm for an audit, this one learns from tables.")
+    @abstractmethod
+    def recorded(self) -> Recorded:
+        """The last run or job, for an audit."""
 
     @abstractmethod
     def keep(self, service: Any) -> Path | None:
@@ -239,21 +241,25 @@ class FitParticipant(Participant):
     ----------
     table : pandas.DataFrame
         The agreed columns of its table.
+    record : bool
+        Whether to keep what is asked, for an audit.
     """
 
     table: pandas.DataFrame
+    record: bool = False
 
     @classmethod
     def reading(cls, invitation: Invitation, table: Path, folder: Path, model: Any, care: Care) -> FitParticipant:
         """From the table of the site."""
-        if care != Care():
+        if care.noise is not None:
             raise InputError(
-                "Expected neither noise nor a record where tables are learnt from, got one: leave out --clip, --noise "
-                "and --record; --secure of kinfolk federation new masks sums."
+                "Expected no noise where tables are learnt from, got some: leave out --clip and --noise; --secure of "
+                "kinfolk federation new masks sums."
             )
         if model is not None:
             raise InputError("Expected no model of a site's own where tables are learnt from: leave out --model.")
-        return cls(invitation, folder, agreed_table(read_table(table), invitation.agreement, invitation.site))
+        agreed = agreed_table(read_table(table), invitation.agreement, invitation.site)
+        return cls(invitation, folder, agreed, care.record)
 
     @property
     def size(self) -> str:
@@ -301,9 +307,17 @@ class FitParticipant(Participant):
         facts = service.facts(self.invitation.agreement.name)
         if facts is not None:
             write_site(facts, self.folder / PAGE)
+        if self.record and facts is not None:
+            service.memory.record()
         if service.ended:
             service.memory.forget()
         return kept
+
+    def recorded(self) -> RecordedJob:
+        """The last job, for an audit."""
+        site, settings = self.invitation.site, self.invitation.agreement.table_settings
+        mark = job_mark(table_mark(self.table), {}, settings, secure=self.invitation.agreement.secure)
+        return RecordedJob.read(site, self.folder, mark, TableAnswers(site, self.table, {}, settings, {}))
 
 
 def _demanded(agreement: Agreement, care: Care) -> Care:

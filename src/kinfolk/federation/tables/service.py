@@ -112,14 +112,11 @@ class TableService(SiteService):
 
     @cached_property
     def _mark(self) -> str:
-        """Of the table and of what the owner has agreed to; others are another job."""
-        agreed = None if self.settings is None else self.settings.to_toml()
-        return fingerprint(self._table_mark, repr([dict(self.units), self.secure, agreed, __version__]))
+        return job_mark(self._table_mark, self.units, self.settings, secure=self.secure)
 
     @cached_property
     def _table_mark(self) -> str:
-        rows = pandas.util.hash_pandas_object(self.given).to_numpy()
-        return fingerprint(rows, repr(list(map(str, self.given.columns))))
+        return table_mark(self.given)
 
     def _recall(self) -> None:
         """Repeat what the process before was asked; what has left already is not entered again."""
@@ -307,6 +304,18 @@ class TableService(SiteService):
         if job is None or job.outcome is None:
             return None
         return site_facts(job, job.outcome, federation, self.name, self.folder)
+
+
+def table_mark(table: pandas.DataFrame) -> str:
+    """Of the rows of a site."""
+    rows = pandas.util.hash_pandas_object(table).to_numpy()
+    return fingerprint(rows, repr(list(map(str, table.columns))))
+
+
+def job_mark(table: str, units: Mapping[str, str], settings: Settings | None, *, secure: bool) -> str:
+    """Of the table, by its mark, and of what the owner has agreed to; others are another job."""
+    agreed = None if settings is None else settings.to_toml()
+    return fingerprint(table, repr([dict(units), secure, agreed, __version__]))
 
 
 def _as_declared(values: Any, dtype: str) -> Any:
