@@ -644,23 +644,25 @@ def audit_statement(told: Sequence[tuple[str, str, float, float]], trials: int) 
     """What could be told of a node; each: how it was sent, the place, "in or out", and the error of the row.
 
     >>> audit_statement([("without noise", "relay", 0.5, 1.0), ("without noise", "coordinator", 1.0, 0.001)], 100)
-    'Who knows what rows look like, without noise: coordinator finds the row; relay tells nothing that was found.'
+    'For who knows what rows look like. Without noise: coordinator finds the row; relay: nothing beyond chance.'
     """
     parts = {}
     for how in dict.fromkeys(each[0] for each in told):
         mine = sorted({each[1] for each in told if each[0] == how}, key=audit_order)
         found = [_most_told([each[2:] for each in told if each[:2] == (how, place)], trials) for place in mine]
-        parts[how] = "; ".join(f"{place} {what}" for place, what in zip(mine, found, strict=True))
-    return "Who knows what rows look like, " + ". ".join(f"{how}: {what}" for how, what in parts.items()) + "."
+        parts[how] = "; ".join(f"{place}{what}" for place, what in zip(mine, found, strict=True))
+    return "For who knows what rows look like. " + " ".join(
+        f"{how.capitalize()}: {what}." for how, what in parts.items()
+    )
 
 
 def _most_told(found: Sequence[tuple[float, float]], trials: int) -> str:
     auc, error = max(auc for auc, _ in found), min(error for _, error in found)
     if error < FOUND:
-        return "finds the row"
+        return " finds the row"
     if auc > 0.5 + 4 * audit_deviation(trials):
-        return f"can tell whether a row was there ({auc:.2f})"
-    return "tells nothing that was found"
+        return f" can tell whether a row was there ({auc:.2f})"
+    return ": nothing beyond chance"
 
 
 def audit_held_out(nodes: Sequence[str]) -> str:
