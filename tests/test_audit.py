@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas
@@ -13,7 +15,7 @@ from kinfolk import FedAvg, GTVMin, InputError, Network, Squared, fit, graphs
 from kinfolk.cli import app
 from kinfolk.engine.noise import Noise
 from kinfolk.engine.privacy import epsilon
-from kinfolk.engine.wire import Blob
+from kinfolk.engine.wire import Blob, Key
 from kinfolk.federation.agreement import Agreement
 from kinfolk.federation.attacks import told_apart
 from kinfolk.federation.audit import COORDINATOR, OTHERS, POPULATION, RELAY, Audit, RecordedRun, audit
@@ -25,6 +27,7 @@ from kinfolk.federation.service import Agreed, SiteService
 from kinfolk.federation.site_run import Care
 from kinfolk.federation.site_table import agreed_columns
 from kinfolk.federation.spending import spent
+from kinfolk.federation.tables.learning import learn_together
 from kinfolk.federation.tables.masks import Masks, salt_of, summed, to_numbers
 from kinfolk.federation.taking_part import Participant
 from kinfolk.report import words
@@ -132,6 +135,41 @@ def test_noise_at_real_sites_is_secret_counted_and_sent_again_alike(tmp_path):
     again.close()
 
 
+def test_a_folder_from_a_backup_gives_other_messages_other_noise(tmp_path):
+    """The number of a request comes again, with another model: with equal noise the difference would be exact."""
+    care = Care(Noise(clip=1e9, scale=20.0))  # nothing is cut
+    rows, post, _ = taken_part(tmp_path / "sites", FedAvg(step_size=0.1), care, rounds=1)
+    shutil.copytree(tmp_path / "sites" / "site 0", tmp_path / "backup")
+    requests = [blob for name, to, blob in post.log if (name, to) == ("site 0", "site")][2:]
+
+    def answered(folder, change):
+        """What the site answers to a step from a model that the coordinator has chosen, twice."""
+        service = SiteService("site 0", rows["site 0"], folder, care=care)
+        terms, done = service.run.terms, service.run.done
+        _, _, step, last = map(terms.decode_request, requests)
+        to_all = {name: values + change for name, values in step.request.to_all.items()}
+        turn, key = replace(step.request.turn, round=2), following(last.key)
+        blob = terms.encode_request(key, done, done, replace(step.request, turn=turn, to_all=to_all))
+        found = terms.decode_answer(service.answer(blob), key).coordinator["w"]
+        service.close()
+        again = SiteService("site 0", rows["site 0"], folder, care=care)  # killed, and asked again
+        np.testing.assert_array_equal(terms.decode_answer(again.answer(blob), key).coordinator["w"], found)
+        again.close()
+        return found[0]
+
+    def restored(change):
+        shutil.copytree(tmp_path / "backup", tmp_path / str(change))
+        return answered(tmp_path / str(change), change)
+
+    first = answered(tmp_path / "sites" / "site 0", 0.0)
+    np.testing.assert_array_equal(restored(0.0), first)
+    assert np.abs(restored(0.01) - first).max() > 1.0  # two draws of deviation 20; without noise, at most 0.01
+
+
+def following(key):
+    return Key(key.run, key.lane, key.number + 1)
+
+
 def test_noise_promises_nothing_where_the_coordinator_reads_curvatures(tmp_path):
     """As in one process: what it reads exactly may come back in its replies."""
     algorithm = GTVMin(Squared(intercept=True), lam=0.5)
@@ -174,6 +212,25 @@ def test_an_audit_needs_a_record_and_the_same_rows(tmp_path):
     journal.path.write_bytes(b"")
     with pytest.raises(InputError, match="take part with --record"):
         RecordedRun.read("site 0", tmp_path / "again" / "site 0", rows["site 0"], agreed)
+
+
+def test_without_the_mark_of_its_rows_a_site_says_so(tmp_path):
+    rows = taken_part(tmp_path, care=Care(record=True))[0]
+    (tmp_path / "site 0" / "rows").unlink()
+    with pytest.raises(InputError, match=r"Expected the mark of the rows .* to join anew"):
+        RecordedRun.read("site 0", tmp_path / "site 0", rows["site 0"], Agreed(None, [ALGORITHM], list(rows)))
+    with pytest.raises(InputError, match=r"Expected the mark of the rows .* to join anew"):
+        SiteService("site 0", rows["site 0"], tmp_path / "site 0", care=Care(record=True))
+
+
+def test_an_audit_shows_how_far_it_is(lone, monkeypatch, capsys):
+    monkeypatch.setattr("kinfolk.progress.PATIENCE", 0.0)
+    monkeypatch.setattr("kinfolk.progress.BETWEEN_LINES", 0.0)
+    audit(lone, trials=4)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("attacks on site site 0: 1 of 16, ")
+    done, total = map(int, re.match(r".*: (\d+) of (\d+), ", lines[-1]).groups())
+    assert done == total == len(lines)  # reconstructions need more than was known
 
 
 def test_sums_of_one_row_are_the_row_unless_they_are_masked(tmp_path):
@@ -356,6 +413,85 @@ def test_sites_are_audited_by_command(clinics):
     assert "found no NAME.invite" in sentence(run_command("federation", "audit", clinics / "a"))
 
 
+# ---------------------------------------------------------------------- noise that was agreed on
+
+
+def agreed(tmp_path, site="a", care=NOTHING, **noise):
+    """A site of a federation whose agreement demands noise."""
+    columns = agreed_columns(clinic(0), None, "effect")
+    chosen = {"type": "GTVMin", "lam": 0.5, "steps": "published"}
+    agreement = Agreement(
+        "clinics", "127.0.0.1:9092", ("a", "b"), "effect", columns.features, algorithm=chosen, noise=noise
+    )
+    if not (tmp_path / "coordinator").exists():
+        make_federation(tmp_path / "coordinator", agreement)
+    assert Agreement.read(tmp_path / "coordinator") == agreement
+    invitation = invitation_for(tmp_path / "coordinator", site, tmp_path / f"{site}.invite", days=1)
+    clinic(ord(site)).to_csv(tmp_path / f"{site}.csv", index=False)
+    return Participant.of(invitation, tmp_path / f"{site}.csv", tmp_path / site, care=care)
+
+
+def test_an_agreement_demands_noise_and_a_site_adds_no_less(tmp_path):
+    pytest.importorskip("flwr", reason='Flower is not installed: pip install "kinfolk[flower]"')
+    demanded = {"clip": 1.0, "scale": 8.0, "epsilon": 6.0}
+    plain = agreed(tmp_path, **demanded)
+    assert plain.care == Care(Noise(1.0, 8.0), epsilon=6.0)
+    told = " ".join(plain.leaving()["joining"])
+    assert "get noise of deviation 8" in told
+    assert "At most ε = 6 is spent on any receiver, over all runs" in told
+    assert agreed(tmp_path, care=Care(Noise(2.0, 20.0)), **demanded).care.noise == Noise(2.0, 20.0)  # more of it
+    with pytest.raises(InputError, match="Expected noise of at least 8 times the clip, as was agreed on, got 4 times"):
+        agreed(tmp_path, care=Care(Noise(2.0, 8.0)), **demanded)
+
+
+def test_a_site_spends_no_more_than_was_agreed_on(tmp_path, caplog):
+    pytest.importorskip("flwr", reason='Flower is not installed: pip install "kinfolk[flower]"')
+    most = epsilon(4.0, 3, 1e-5)  # of three messages
+    sites = {site: agreed(tmp_path, site, clip=1.0, scale=8.0, epsilon=most + 1e-6) for site in ("a", "b")}
+    for site in sites.values():
+        site.consent()
+    agreement = sites["a"].invitation.agreement
+    graph, algorithm = agreement.graph(tmp_path / "coordinator"), agreement.algorithms()["tailored"]
+
+    def run(rounds):
+        services = {name: site.service() for name, site in sites.items()}
+        federation = Federation(graph, agreement.sites, Direct(services), agreement.schema, agreement.public_points())
+        try:
+            return fit(federation.gather(), algorithm, rounds=rounds, stop=None, engine=federation, progress=False)
+        finally:
+            for service in services.values():
+                service.close()
+
+    run(1)  # two messages, with round 0
+    assert spent(tmp_path / "a")["messages"].tolist() == [2]
+    run(3)  # goes on without them
+    assert "at most, as the owner of site 'a' has agreed to, got a request with which it would be more" in caplog.text
+    assert spent(tmp_path / "a")["messages"].tolist() == [3]
+    assert spent(tmp_path / "a")["epsilon"].max() == pytest.approx(most)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"noise": {"clip": 1.0}}, "Expected positive numbers as clip, scale"),
+        ({"noise": {"clip": 1.0, "scale": -1.0}}, "got 'scale'"),
+        ({"noise": {"clip": 1.0, "scale": 1.0, "magic": 1.0}}, "got 'magic'"),
+        ({"noise": {"clip": 1.0, "scale": 1.0, "delta": 2.0}}, "'delta' parameter of Noise"),
+        ({"algorithm": {"type": "GTVMin"}}, "the coordinator reads 'curvature of the loss, once' without"),
+        ({"job": "fit"}, "Expected no [noise] where tables are learnt from"),
+        ({"noise": 3}, "Expected [algorithm] with a type, [settings] and [noise]"),
+    ],
+)
+def test_noise_that_cannot_be_agreed_on_gets_a_sentence(change, sentence):
+    found = {
+        "name": "f", "address": "here:1", "sites": ["a", "b"], "target": "y", "features": {"x": "number"},
+        "algorithm": {"type": "GTVMin", "steps": "published"}, "noise": {"clip": 1.0, "scale": 8.0},
+    }  # fmt: skip
+    Agreement.of(found, "federation.toml")
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        Agreement.of(found | change, "federation.toml")
+
+
 def test_what_noise_promises_is_shown_with_what_was_sent(clinics):
     shown = " ".join(run_command("site", "sent", clinics / "a").output.split())
     assert "What noise promises for all rows of a node" in shown
@@ -363,3 +499,92 @@ def test_what_noise_promises_is_shown_with_what_was_sent(clinics):
     assert "what was measured at a node, had none" in shown
     (clinics / "a" / "noise.csv").write_text("nothing\n1\n")
     assert "it is damaged: move it away" in sentence(run_command("site", "sent", clinics / "a"))
+
+
+# ---------------------------------------------------------------------- tables
+
+
+@pytest.fixture
+def fitted(tmp_path):
+    """Two sites that have learnt together from tables, and recorded it; of a clinic there is one row to learn from."""
+    pytest.importorskip("flwr", reason='Flower is not installed: pip install "kinfolk[flower]"')
+    rng = np.random.default_rng(0)
+    agreement = Agreement(
+        "clinics", "127.0.0.1:9092", ("a", "b"), "effect", {"dose": "number", "age": "number"}, "clinic", job="fit",
+        settings={"members": "pooled,tailored", "folds": 2, "lam": 1.0, "graph": "complete"},
+    )  # fmt: skip
+    make_federation(tmp_path / "coordinator", agreement)
+    services, participants = {}, {}
+    for site in agreement.sites:
+        names = np.repeat([f"{site} few", f"{site} many"], [2, 24])
+        table = pandas.DataFrame({"clinic": names, "dose": rng.normal(size=26), "age": rng.normal(60, 12, size=26)})
+        table = table.assign(effect=table["dose"] + rng.normal(size=26))
+        invitation = invitation_for(tmp_path / "coordinator", site, tmp_path / f"{site}.invite", days=1)
+        table.to_csv(tmp_path / f"{site}.csv", index=False)
+        own = Participant.of(invitation, tmp_path / f"{site}.csv", tmp_path / site, care=Care(record=True))
+        own.consent()
+        participants[site], services[site] = own, own.service()
+    learn_together(Direct(services), list(services), agreement.table_settings)
+    for site, service in services.items():
+        service.end()
+        participants[site].keep(service)
+        service.close()
+    return tmp_path, participants
+
+
+def test_sums_of_a_job_tell_rows_and_with_masks_numbers_of_nodes_are_left(fitted):
+    _, participants = fitted
+    job = participants["a"].recorded()
+    assert job.rows.data.sizes.tolist() == [1, 19]  # some are held out
+    assert job.held_out_alone == ["a few"]
+    plain = audit(job, 2, trials=4).set_index(["node", "place", "knows"])
+    for knows in (OTHERS, POPULATION):
+        assert plain.loc[("a few", COORDINATOR, knows), "auc"] == 1.0
+        assert plain.loc[("a few", COORDINATOR, knows), "reconstruction"] < 1e-6
+        assert plain.loc[("a few", "b", knows), "auc"] == 1.0  # from its parameters
+        assert plain.loc[("a few", RELAY, knows), ["auc", "reconstruction"]].tolist() == [0.5, 1.0]
+    assert plain.loc[("a many", COORDINATOR, OTHERS), "reconstruction"] < 1e-6
+    assert plain.loc[("a many", COORDINATOR, POPULATION), "reconstruction"] > 0.1
+    masked = job.with_masks()
+    seen, left = (each.views(each.rows, 1, None) for each in (job, masked))
+    assert masked.guesses(COORDINATOR, left[COORDINATOR], np.zeros((0, 3)), 1) == []
+    assert 0 < len(left[COORDINATOR]) < len(seen[COORDINATOR])
+    np.testing.assert_array_equal(left["b"], seen["b"])  # letters are not sums
+
+
+def test_what_is_repeated_is_what_was_sent(fitted):
+    """The sums that the coordinator has read, from the record."""
+    folder, participants = fitted
+    job, services = participants["a"].recorded(), participants["a"].service()
+    told = job.views(job.rows, 0, None)[COORDINATOR]
+    X, y = services.given[["dose", "age"]].to_numpy(), services.given["effect"].to_numpy()
+    services.close()
+    train = ~job.table.held_out
+    encoded = (X[train] - job.table.encoder.centre) / job.table.encoder.scale
+    np.testing.assert_allclose(told[:2], encoded.sum(axis=0), atol=1e-9)
+    np.testing.assert_allclose(
+        told[2], ((y[train] - job.table.target.centre) / job.table.target.spread).sum(), atol=1e-9
+    )
+    left = pandas.read_csv(folder / "a" / "left.csv")
+    assert (left["what"] == "Hessians, summed over rows").sum() == 1
+
+
+def test_a_job_is_audited_by_command(fitted):
+    folder, _ = fitted
+    (folder / "b.invite").unlink()
+    result = run_command("federation", "audit", folder, "--trials", 4, "--nodes", 1)
+    assert result.exit_code == 0, result.output
+    assert "What others could tell of site 'a', without masked sums" in result.output
+    assert "What others could tell of site 'a', with masked sums" in result.output
+    assert "of 'a few' one row is held out" in " ".join(result.output.split())
+    page = (folder / "audit.html").read_text()
+    assert re.search(r"Without masked sums: a neighbouring site[^;]*; coordinator finds the row; relay: nothing", page)
+    assert words.AUDIT_OF_TABLES in page
+    line = ("site", "audit", folder / "a.invite", "--data", folder / "a.csv", "--folder", folder / "a")
+    assert "Expected no noise where tables are learnt from" in sentence(run_command(*line, "--clip", 1, "--noise", 1))
+    other = pandas.read_csv(folder / "a.csv").assign(dose=0.5)
+    other.to_csv(folder / "other.csv", index=False)
+    changed = run_command(*line[:4], folder / "other.csv", *line[5:])
+    assert "Expected the rows that site 'a' has taken part with" in sentence(changed)
+    (folder / "a" / "recorded").unlink()
+    assert "Expected a job that was recorded" in sentence(run_command(*line))

@@ -21,18 +21,23 @@ from kinfolk.federation.lanes import bundled
 from kinfolk.federation.ledger import sent_in_all
 from kinfolk.federation.service import peek
 from kinfolk.federation.sockets import SocketPost, serve
+from kinfolk.federation.tables.asking import Sites
+from kinfolk.federation.tables.bounds import Bounds
+from kinfolk.federation.tables.company import Company
 from kinfolk.federation.tables.fitting import Tailored
 from kinfolk.federation.tables.kept import SiteBlend
 from kinfolk.federation.tables.learning import learn_together
 from kinfolk.federation.tables.masks import Masks, summed, to_numbers, to_words
+from kinfolk.federation.tables.preparing import prepare_together
 from kinfolk.federation.tables.service import TableService
 from kinfolk.federation.tables.site_page import outcome_of
-from kinfolk.federation.tables.site_table import LEAST_NAMED
+from kinfolk.federation.tables.site_table import LEAST_NAMED, SiteTable
 from kinfolk.federation.tables.site_trees import check_plans
 from kinfolk.federation.tables.works import NUMBERS, WORKS, question, read_answer
 from kinfolk.report.site import SHARES, write_site
 from kinfolk.tables import Settings
 from kinfolk.tables.families import Candidate
+from kinfolk.tables.target import Target
 
 pytest.importorskip("cryptography", reason="the package cryptography is not installed")
 MEMBERS = "pooled,slopes,tailored,wide"
@@ -587,6 +592,30 @@ def test_masks_are_new_for_every_question_and_job(tmp_path):
     assert len({each.tobytes() for each in drawn}) == 4
 
 
+def test_a_folder_from_a_backup_gives_other_questions_other_masks(tmp_path):
+    """The number of a question comes again, with other parameters: with equal masks the difference would be exact."""
+    keys = {name: SiteKey.at(tmp_path / name) for name in ("a", "b")}
+    salts = {name: os.urandom(16) for name in keys}
+    about = {"sites": {name: {"key": key.public.hex(), "salt": salts[name].hex()} for name, key in keys.items()}}
+
+    def company(name):
+        found = Company(name, keys[name], tmp_path / name, "rows", None, None)
+        found._salt = salts[name]
+        found.meet(about)
+        return found
+
+    def masked(name, *questions):
+        """The masked answer to the last of some questions, always the same numbers."""
+        own = company(name)
+        return [own.masked(number, {"sums": np.ones(3)}, each)["sums"] for number, each in enumerate(questions)][-1]
+
+    np.testing.assert_array_equal(summed([masked("a", b"one", b"two"), masked("b", b"one", b"two")]), [2.0] * 3)
+    first = masked("a", b"one", b"two")
+    np.testing.assert_array_equal(masked("a", b"one", b"two"), first)
+    for others in ((b"one", b"other"), (b"other", b"two")):
+        assert (masked("a", *others) != first).all()
+
+
 def test_a_site_that_wants_secure_sums_gets_them(tmp_path):
     tables = cut(shops(4, 12), 2)
     services = {name: TableService(name, each, tmp_path / name, secure=True) for name, each in tables.items()}
@@ -826,6 +855,110 @@ def test_a_site_splits_its_rows_once_in_a_job(tmp_path):
     for again in (count[1], describe):
         assert "once in a job, got it again: begin anew" in refusal_in(service.answer(again))[0]
     service.close()
+
+
+# ---------------------------------------------------------------------- a coordinator that asks something else
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """Sites with classes whose rows are encoded, as a coordinator sees them; and the services."""
+    services = {
+        name: TableService(name, each, tmp_path / name) for name, each in cut(shops(6, 8, classes=True), 2).items()
+    }
+    sites = Sites(Direct(services), list(services), 60.0)
+    settings = Settings("shop", "sales", lam=1.0, folds=2, members=("pooled", "slopes", "tailored"))
+    yield sites, prepare_together(sites, settings, None), services
+    for service in services.values():
+        service.close()
+
+
+def rows_told(sites, ready, services, steep, count=360):
+    """How many rows are among the differences of gradients of steep models, moved over the rows in small steps."""
+    along = np.random.default_rng(0).normal(size=ready.width - 1)
+    at = np.linspace(-3, 3, count)[:, None]
+    w = steep * np.hstack([np.tile(along / np.linalg.norm(along), (count, 1)), -at])
+    part = np.full(count, ready.folds)
+    found = sites.total("derivatives", w=w, part=part, score=np.zeros_like(part), rounding=0.0)
+    steps = np.diff(found["gradient"], axis=0)
+    single = steps[np.abs(np.abs(steps[:, -1]) - 1) < 1e-2]
+    guesses = single[:, :-1] / single[:, -1:]
+    rows = np.vstack([service.job.table.part_data[-1].X for service in services.values()])
+    return sum(bool(len(guesses)) and bool((np.abs(guesses - row).max(axis=1) < 1e-2).any()) for row in rows), len(rows)
+
+
+def test_steep_models_do_not_tell_single_rows(prepared, monkeypatch):
+    found, _ = rows_told(*prepared, 1e6)
+    assert found == 0
+    monkeypatch.setattr(SiteTable, "too_steep", lambda self, loss, scores: False)
+    found, there = rows_told(*prepared, 1e6)
+    assert found > there / 3  # what is held off
+
+
+def test_steps_of_random_slopes_and_origins_of_lanes_may_not_be_steep_either(prepared):
+    sites, ready, services = prepared
+    begun = sites.total("slopes begin", strengths=[[1.0, 1.0]], ridge=1.0)
+    step = np.full((ready.folds + 1, 1, 1, ready.width), 1e6)
+    moved = sites.total("slopes move", step=step, size=np.ones(step.shape[:3]), back=np.zeros(step.shape[:3], bool))
+    assert (moved["height"] > 1e5 * begun["height"]).all()
+    assert not moved["common"].any()
+    assert not moved["pull"].any()
+    with pytest.raises(WireError, match="Expected models to begin with that fit the rows of this site"):
+        services["site 0"].job.table.check_origin(0, step[0, 0, 0])
+
+
+def test_more_questions_or_models_than_the_settings_need_are_refused(prepared, monkeypatch):
+    sites, ready, services = prepared
+    with pytest.raises(InputError, match=r"at most 360 models or values in the question 'derivatives'.* got 361"):
+        rows_told(sites, ready, services, 1.0, count=361)
+    sites.number -= 1  # it was refused
+    w = np.zeros((ready.folds, len(ready.family.ridges), 1, ready.width))
+    sites.total("pooled", {"name": "pooled"}, w=w)
+    with pytest.raises(InputError, match="Expected the question 'pooled' once in a job, got it again"):
+        sites.total("pooled", {"name": "again"}, w=w)
+    sites.number -= 1
+    monkeypatch.setattr("kinfolk.federation.tables.bounds.NEWTON_STEPS", 1)
+    for _ in range(3):
+        rows_told(sites, ready, services, 1.0)
+    with pytest.raises(InputError, match="Expected the question 'derivatives' at most 3 times in a job"):
+        rows_told(sites, ready, services, 1.0)
+    bounds = Bounds.of(ready.settings, ready.target)
+    bounds.check_lane(bounds.lanes - 1, 3)
+    for lane, runs in ((bounds.lanes, 1), (0, 4)):
+        with pytest.raises(WireError, match="Expected at most 3 runs in lanes with 4 fits each"):
+            bounds.check_lane(lane, runs)
+
+
+def test_numbers_are_asked_about_at_zero(tmp_path):
+    bounds = Bounds.of(Settings("shop", "sales"), Target())
+    arrays = {
+        "w": np.zeros((6, 3)),
+        "part": np.arange(6),
+        "score": np.zeros(6, dtype=np.int64),
+        "rounding": np.zeros(()),
+    }
+    bounds.check("derivatives", arrays, 0)
+    with pytest.raises(WireError, match="Expected derivatives of squared errors at zero"):
+        bounds.check("derivatives", {**arrays, "w": np.ones((6, 3))}, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"folds": 900}, "from 1 to 2 folds, as the settings need"), ({"kind": "quantile"}, "for the task 'regression'")],
+)
+def test_rows_are_cut_into_as_many_parts_as_the_settings_say_and_the_target_is_theirs(change, message, tmp_path):
+    """The sum over all rows without that over all but one is a row; and of quantiles, others would be told."""
+
+    class Deviating(Sites):
+        def ask(self, name, about=None, **arrays):
+            return super().ask(name, {**(about or {}), **change} if name == "encode" else about or {}, **arrays)
+
+    services = {name: TableService(name, each, tmp_path / name) for name, each in cut(shops(4, 12), 2).items()}
+    sites = Deviating(Direct(services), list(services), 60.0)
+    with pytest.raises(InputError, match=message):
+        prepare_together(sites, Settings("shop", "sales", folds=2, task="regression"), None)
+    for service in services.values():
+        service.close()
 
 
 @pytest.mark.parametrize(

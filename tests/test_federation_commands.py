@@ -17,8 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from federated import Direct
-from kinfolk import InputError, Network, fit
+from kinfolk import InputError, Network, fit, learn
 from kinfolk.cli import app
+from kinfolk.datasets.tables import named_table
 from kinfolk.engine.locking import running_in
 from kinfolk.federation.agreement import AGREEMENT, Agreement
 from kinfolk.federation.allowance import Allowance
@@ -521,6 +522,47 @@ def test_sites_learn_together_from_tables_and_keep_their_blend(clinics, tmp_path
         learn_together(Direct(services), list(SITES), agreement.table_settings)
     for service in services.values():
         service.close()
+
+
+def test_counties_of_four_regions_from_invitation_to_page(tmp_path):
+    """As in docs/how-to/federation.md, on some states: the leaderboard is that of one table, to its digits."""
+    table, chosen = named_table("counties"), {"members": "pooled,tailored", "lam": 1.35}
+    state = table.frame["county"].str[-2:]
+    counties = table.frame[state.isin(["CT", "NH", "VT", "ND", "SC", "NV", "UT"])].drop(columns=["lat", "lon"])
+    inside = table.edges[table.edges.iloc[:, :2].isin(set(counties["county"])).all(axis=1)]
+    inside.to_csv(tmp_path / "edges.csv", index=False)
+    regions = {"northeast": ["CT", "NH", "VT"], "midwest": ["ND"], "south": ["SC"], "west": ["NV", "UT"]}
+    for site, states in regions.items():
+        counties[counties["county"].str[-2:].isin(states)].to_csv(tmp_path / f"{site}.csv", index=False)
+    line = ["--fit", "--like", tmp_path / "west.csv", "--target", "log_turnout", "--node", "county"]
+    folder = tmp_path / "counties"
+    made = run_command(
+        "federation", "new", folder, *line, "--edges", tmp_path / "edges.csv", "--sites", ",".join(regions)
+    )
+    assert made.exit_code == 0, made.output
+    replace(Agreement.read(folder), settings=chosen).write(folder)
+    participants = {}
+    for site in regions:
+        path = tmp_path / f"{site}.invite"
+        assert run_command("federation", "invite", folder, site, "--out", path).exit_code == 0
+        participants[site] = Participant.of(Invitation.read(path), tmp_path / f"{site}.csv", tmp_path / site)
+        participants[site].consent()
+    services = {site: participant.service() for site, participant in participants.items()}
+    agreement = Agreement.read(folder)
+    run = learn_together(Direct(services), list(regions), agreement.table_settings, edges=agreement.edges(folder))
+    one = learn(
+        counties, node="county", target="log_turnout", edges=inside, progress=False, task="regression", **chosen
+    )
+    errors = run.leaderboard["error"]
+    assert {"final", "pooled", "tailored", "control"} <= set(errors.index)
+    np.testing.assert_allclose(errors, one.leaderboard.loc[errors.index, "error"].astype(float), rtol=1e-4)
+    assert run.judgement.text == one.judgement.text
+    page = write_fitted(agreement.name, results_of(run), {}, folder / "report.html").read_text()
+    assert "177" in page  # counties
+    for site, service in services.items():
+        assert participants[site].keep(service) is not None
+        service.close()
+        assert f"Site {site} of federation counties" in (tmp_path / site / "report.html").read_text()
 
 
 def test_a_column_that_marks_test_rows_is_agreed_on(clinics, tmp_path):

@@ -95,6 +95,9 @@ class Memory(NamedTuple):
     tries: int = 0  # steps of conjugate gradients, or halvings
 
 
+SUMMED_OVER_SITE = ("sum", "bend")  # what the coordinator reads of a site, where there is a common direction
+
+
 @dataclass(frozen=True)
 class Newton(ParametricAlgorithm[State], Coordinated[State, Memory]):
     """Tailored models that make neighbours similar, exact after tens of exchanges: linear ones with smooth losses.

@@ -410,23 +410,31 @@ def _audited(participant: Any, run: Any, noise: Any, nodes: int, trials: int) ->
 
     invitation, console = participant.invitation, Console()
     noise = run.noise if noise is None else noise
-    promise = None if noise is None else run.promised(noise)
-    facts = AuditFacts(
-        invitation.agreement.name, invitation.site, len(participant.rows.features), trials,
-        audit(run, nodes, trials=trials), noise,
-        None if noise is None else audit(run, nodes, noise=noise, trials=trials), promise,
-    )  # fmt: skip
+    about = invitation.agreement.name, invitation.site, len(run.rows.features), trials
+    if invitation.agreement.job == "fit":
+        if noise is not None:
+            raise InputError("Expected no noise where tables are learnt from, got some: leave out --clip and --noise.")
+        facts = AuditFacts(
+            *about, audit(run, nodes, trials=trials), behind=audit(run.with_masks(), nodes, trials=trials), masks=True,
+            held_out_alone=run.held_out_alone,
+        )  # fmt: skip
+    else:
+        behind = None if noise is None else audit(run, nodes, noise=noise, trials=trials)
+        promise = None if noise is None else run.promised(noise)
+        facts = AuditFacts(*about, audit(run, nodes, trials=trials), noise, behind, promise)
     for tried, found in facts.tables:
         console.print(_audit_table(facts.site, tried, found))
     if facts.few:
         console.print(shown(words.audit_caution(facts.few)))
-    if promise is not None:
-        _print_promise(promise, console)
+    if facts.held_out_alone:
+        console.print(shown(words.audit_held_out(facts.held_out_alone)))
+    if facts.promise is not None:
+        _print_promise(facts.promise, console)
     return facts
 
 
-def _audit_table(site: str, noise: Any, found: pandas.DataFrame) -> Table:
-    title = f"{words.audit_title([repr(site)])}, {words.audit_noise(noise)}"
+def _audit_table(site: str, tried: str, found: pandas.DataFrame) -> Table:
+    title = f"{words.audit_title([repr(site)])}, {tried}"
     table = Table(title=shown(title), title_justify="left")
     for column in ("node", "rows", "who reads", "and knows"):
         table.add_column(column)

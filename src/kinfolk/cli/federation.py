@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,12 +42,26 @@ def new(
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 0,
     fit: Annotated[bool, typer.Option("--fit", help="Learn together from tables, as kinfolk fit does.")] = False,
     secure: Annotated[bool, typer.Option("--secure", help="With --fit: mask sums of single sites.")] = False,
+    clip: Clip = None,
+    noise: Annotated[
+        float | None, typer.Option(help="Deviation of noise that every site adds. [default: none]")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="With --noise: the largest ε that a site spends.")] = None,
 ) -> None:
     """Make a federation: its agreement, certificates and keys."""
     from kinfolk.cli.federating import new_federation
 
-    options = {"compare": compare, "rounds": rounds, "test": test, "seed": seed, "model": model, "secure": secure}
+    options: dict[str, Any] = {
+        "compare": compare,
+        "rounds": rounds,
+        "test": test,
+        "seed": seed,
+        "model": model,
+        "secure": secure,
+    }
     options["job"] = "fit" if fit else "run"
+    demanded = {"clip": clip, "scale": noise, "epsilon": epsilon}
+    options["noise"] = {name: value for name, value in demanded.items() if value is not None}
     new_federation(folder, like, sites, target, address, node, edges, features, categorical, algorithm, lam, options)
 
 

@@ -19,7 +19,8 @@ from kinfolk.network.site import Site
 from kinfolk.typing import Bools, Floats, Ints
 
 NEIGHBOURS, COORDINATOR = "neighbours", "coordinator"
-Draws = Callable[[Turn, int, str], np.random.Generator]  # for a node's message to neighbours or to the coordinator
+# For a node's message to neighbours or to the coordinator, and what it would be without noise.
+Draws = Callable[[Turn, int, str, Arrays], np.random.Generator]
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def _flat(values: Any) -> Floats:
     return np.asarray(values, dtype=np.float64).reshape(len(values), int(np.prod(values.shape[1:])))
 
 
-def keyed(turn: Turn, node: int, name: str) -> np.random.Generator:
+def keyed(turn: Turn, node: int, name: str, message: Arrays) -> np.random.Generator:
     """Draws keyed by (seed, node, round): for simulations, as who knows the seed can subtract the noise."""
     return turn.rng(node, f"noise for {name}")
 
@@ -137,7 +138,7 @@ class NoisyOutbox:
         """What leaves instead; ``rows``: which nodes of the site send it."""
         everybody = np.ones(len(rows), dtype=bool)
         read = [self.sends.coordinator[name] for name in outbox.coordinator]
-        self.exact |= dict.fromkeys(sent.content for sent in read if not (sent.noisy or sent.public))
+        self.exact |= dict.fromkeys(sent.content for sent in read if sent.read_exactly)
         near = self._added(outbox.neighbours, self.sends.neighbours, self.has_neighbours[rows], rows, turn, NEIGHBOURS)
         far = self._added(outbox.coordinator, self.sends.coordinator, everybody, rows, turn, COORDINATOR)
         return replace(outbox, neighbours=near, coordinator=far)
@@ -150,5 +151,9 @@ class NoisyOutbox:
             return arrays
         self.counts[name][rows[chosen]] += 1
         numbers = self.nodes[rows]
-        noisy = self.noise.added(blurred, chosen, lambda row: self.draws(turn, int(numbers[row]), name))
-        return {**arrays, **noisy}
+
+        def drawn(row: int) -> np.random.Generator:
+            message = {each: values[row] for each, values in blurred.items()}
+            return self.draws(turn, int(numbers[row]), name, message)
+
+        return {**arrays, **self.noise.added(blurred, chosen, drawn)}

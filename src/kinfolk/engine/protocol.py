@@ -157,6 +157,11 @@ class Sent:
         return math.prod(self.shape) * self.itemsize
 
     @property
+    def read_exactly(self) -> bool:
+        """Whether it tells of rows, and never comes with noise."""
+        return not (self.noisy or self.public)
+
+    @property
     def itemsize(self) -> int:
         """Bytes of one number."""
         return np.dtype(self.dtype).itemsize

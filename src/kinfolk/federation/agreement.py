@@ -20,6 +20,7 @@ import pandas
 import tomli_w
 
 from kinfolk.checks import AtLeast, Between, InputError, check_parameters, listing, printable
+from kinfolk.engine.noise import Noise
 from kinfolk.engine.protocol import Algorithm
 from kinfolk.federation.files import replace_file
 from kinfolk.federation.joining import Schema
@@ -37,6 +38,7 @@ from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
 AGREEMENT, EDGES = "federation.toml", "edges.csv"
+EPSILON, DEMANDED = "epsilon", ("clip", "scale", "delta", "epsilon")
 NUMBER, RESERVED = "number", ("coordinator", "relay")  # places that accounts and audits name beside sites
 LONGEST = 60  # name of a site
 HEAD = "# What the sites of this federation agree on. Change it before inviting; afterwards, invite anew.\n\n"
@@ -87,6 +89,10 @@ class Agreement:
     fewest : int
         For ``"fit"``: if a site is away for ``patience`` seconds, all begins anew without it as long as so many are
         left; 0: all are needed. With masked sums the coordinator can then tell what that site had added to them.
+    noise : dict
+        For ``"run"``: the least noise that every site adds to what its nodes send, ``clip`` and ``scale`` as of
+        ``kinfolk.engine.noise.Noise``, and perhaps ``delta``, and ``epsilon``: the largest ε that may be spent on any
+        receiver. Sites see to it themselves. None: each decides for itself.
     rounds, tolerance, seed, patience
         At most so many rounds in a run, until the residual is so small; the seed of all draws; seconds until a site
         that does not answer is away.
@@ -112,6 +118,7 @@ class Agreement:
     patience: Annotated[float, AtLeast(1)] = 300.0
     job: Literal["run", "fit"] = "run"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    noise: Mapping[str, float] = field(default_factory=dict)
     secure: bool = False
     fewest: Annotated[int, AtLeast(0)] = 0
 
@@ -142,8 +149,8 @@ class Agreement:
         found |= {"sites": list(self.sites), "classes": list(self.classes), "compare": list(self.compare)}
         found["features"] = {name: _written(kind) for name, kind in self.features.items()}
         found["algorithm"] = dict(self.algorithm)
-        found["settings"] = dict(self.settings)
-        last = {name: found.pop(name) for name in ("features", "algorithm", "settings")}
+        found["settings"], found["noise"] = dict(self.settings), dict(self.noise)
+        last = {name: found.pop(name) for name in ("features", "algorithm", "settings", "noise")}
         return {name: value for name, value in (found | last).items() if value is not None and value not in ([], {})}
 
     @classmethod
@@ -165,9 +172,10 @@ class Agreement:
                 f"Expected a list of texts as {(wrong or ['features'])[0]!r} in {where!r}, or for a feature {NUMBER!r} "
                 "or a list of its categories, got something else: correct it."
             )
-        if not isinstance(found.get("algorithm", {}), dict) or not isinstance(found.get("settings", {}), dict):
+        if not all(isinstance(found.get(name, {}), dict) for name in ("algorithm", "settings", "noise")):
             raise InputError(
-                f"Expected [algorithm] with a type and [settings] in {where!r}, got something else: correct it."
+                f"Expected [algorithm] with a type, [settings] and [noise] in {where!r}, got something else: correct "
+                "it."
             )
         kinds = {name: kind if isinstance(kind, str) else tuple(kind) for name, kind in features.items()}
         made = cls(**{**found, **{name: tuple(value) for name, value in texts.items()}, "features": kinds})
@@ -200,12 +208,52 @@ class Agreement:
         self.algorithms()
         if self.job == "fit":
             check_settings(self.table_settings)
+        if self.noise:
+            self._check_noise()
         if self.fewest and not 2 <= self.fewest <= len(self.sites):
             raise InputError(
                 f"Expected fewest from 2 to {len(self.sites)} sites, or 0 where all are needed, got {self.fewest}."
             )
 
+    def _check_noise(self) -> None:
+        """Refuse noise that is none, and what cannot be learnt with it."""
+        if self.job == "fit":
+            raise InputError(
+                "Expected no [noise] where tables are learnt from, as not all that is asked there can bear it: leave "
+                "it out; --secure masks sums."
+            )
+        strange = [name for name, value in self.noise.items() if name not in DEMANDED or not _is_positive(value)]
+        if strange or not {"clip", "scale"} <= set(self.noise):
+            raise InputError(
+                f"Expected positive numbers as clip, scale, and perhaps delta and epsilon, in [noise], got "
+                f"{listing(strange or self.noise)}: correct it."
+            )
+        demanded = self.demanded
+        assert demanded is not None
+        check_parameters(demanded)
+        problem = self.problem(graphs.complete(len(self.sites)))
+        for each in self.algorithms().values():
+            sends = each.sends(problem)
+            demanded.check(each, sends)
+            exact = [sent.content for sent in (sends.coordinator.values() if sends else ()) if sent.read_exactly]
+            if exact:
+                raise InputError(
+                    f"Expected algorithms with noise on all that is sent of rows, of {type(each).__name__} the "
+                    f"coordinator reads {exact[0]!r} without: choose another, GTVMin with steps published, or leave "
+                    "[noise] out."
+                )
+
     # ------------------------------------------------------------------ what follows
+
+    @property
+    def demanded(self) -> Noise | None:
+        """The least noise that every site adds to what its nodes send; None: each decides for itself.
+
+        >>> Agreement("f", "a:1", ("a", "b"), "y", {"x": "number"}, noise={"clip": 1.0, "scale": 8.0}).demanded
+        Noise(clip=1.0, scale=8.0, delta=1e-05)
+        """
+        given = {name: float(value) for name, value in self.noise.items() if name != EPSILON}
+        return Noise(**given) if given else None
 
     @property
     def columns(self) -> list[str]:
@@ -320,6 +368,10 @@ def _are_texts(value: Any) -> bool:
 
 def _is_kind(value: Any) -> bool:
     return value == NUMBER or (_are_texts(value) and len(value) > 0 and len(set(value)) == len(value))
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < np.inf
 
 
 def _check_names(sites: tuple[str, ...]) -> None:

@@ -19,7 +19,6 @@ ALARMS = 0.01  # share of false alarms at which hits are counted
 APART = 4.0  # two variances differ by more than chance explains
 SMALLEST = 1e-18  # of a variance, as a part of the square of the values
 LEAST = 1e-200  # of a variance: squares divided by it are finite
-EVALUATIONS = 40  # steps of the solver
 SOLVED = 1e-10  # mean of squares, in deviations: no other start does better
 
 
@@ -90,7 +89,9 @@ def _auc(inside: Floats, outside: Floats) -> float:
     return float((ranks.sum() - count * (count + 1) / 2) / (count * len(outside)))
 
 
-def reconstructed(read: Callable[[Floats], Floats], observed: Floats, starts: Sequence[Floats]) -> Floats:
+def reconstructed(
+    read: Callable[[Floats], Floats], observed: Floats, starts: Sequence[Floats], evaluations: int = 40
+) -> Floats:
     """The row with which what is read would be nearest to what was read: least squares, from several starts.
 
     Parameters
@@ -101,6 +102,8 @@ def reconstructed(read: Callable[[Floats], Floats], observed: Floats, starts: Se
         What was read.
     starts : sequence of array
         Guesses to begin with.
+    evaluations : int
+        Steps of the solver from each of them, at most.
 
     Returns
     -------
@@ -116,7 +119,7 @@ def reconstructed(read: Callable[[Floats], Floats], observed: Floats, starts: Se
     scale = np.where(spread > 0, spread, 1.0)
     best, reached = np.asarray(starts[0]), np.inf
     for start in starts:
-        found = scipy.optimize.least_squares(lambda row: (read(row) - observed) / scale, start, max_nfev=EVALUATIONS)
+        found = scipy.optimize.least_squares(lambda row: (read(row) - observed) / scale, start, max_nfev=evaluations)
         if np.isfinite(found.cost) and found.cost < reached:
             best, reached = found.x, float(found.cost)
         if reached < SOLVED * len(observed):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas
@@ -32,16 +32,62 @@ from kinfolk.federation.joining import Join
 from kinfolk.federation.keys import SiteKey
 from kinfolk.federation.ledger import Ledger
 from kinfolk.federation.rows import SiteRows
-from kinfolk.federation.service import CURRENT, MARK, Agreed
+from kinfolk.federation.service import CURRENT, Agreed, kept_mark
 from kinfolk.federation.site_run import JOINED, RECORDED, Care, SiteRun
 from kinfolk.federation.spending import noise_of, spent
+from kinfolk.progress import Bar, progress_bar
+from kinfolk.report.words import AUDIT_KNOWS
 from kinfolk.typing import Bools, Floats, Ints
 
 COORDINATOR, RELAY = "coordinator", "relay"
-OTHERS, POPULATION = "all other rows", "what rows look like"
+OTHERS, POPULATION = AUDIT_KNOWS
 FEWEST, DRAWN = 10, 100  # rows to know what rows look like; normal draws where there are fewer
-STARTS = 3  # of a reconstruction
+WORLDS = 4  # with the row and without, for either knowledge
 Views = dict[str, Floats]  # what every place reads of one node
+
+
+class Effort(NamedTuple):
+    """Of a reconstruction."""
+
+    starts: int = 3
+    evaluations: int = 40  # of the solver, from every start
+
+
+THOROUGH = Effort()
+
+
+class Recorded(Protocol):
+    """Something that a site has recorded, and that can be repeated with other rows at one node."""
+
+    @property
+    def name(self) -> str:
+        """Of the site."""
+
+    @property
+    def rows(self) -> SiteRows:
+        """Its rows."""
+
+    @property
+    def effort(self) -> Effort:
+        """How much of it a reconstruction takes."""
+
+    @property
+    def classes(self) -> bool:
+        """Whether labels are classes."""
+
+    @property
+    def units(self) -> tuple[Any, Any] | None:
+        """Centre and width of every column, where columns are scaled."""
+
+    @property
+    def reading_sites(self) -> Ints:
+        """How many other sites read messages of each node."""
+
+    def views(self, rows: SiteRows, node: int, noise: Noise | None) -> Views:
+        """What every place would have read of a node (its row number)."""
+
+    def guesses(self, place: str, observed: Floats, known: Floats, count: int) -> list[Floats]:
+        """Rows that follow at once from what a place has read, if it knows all rows but so many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +110,8 @@ class RecordedRun:
         What it was asked.
     noise : Noise, optional
         With which it was run.
+    hidden : sequence of str
+        Arrays for the coordinator that it could not read.
     """
 
     name: str
@@ -73,6 +121,8 @@ class RecordedRun:
     key: SiteKey
     requests: Sequence[bytes]
     noise: Noise | None = None
+    hidden: Sequence[str] = ()
+    effort: Effort = THOROUGH
 
     @classmethod
     def read(cls, name: str, folder: Path, rows: SiteRows, agreed: Agreed) -> RecordedRun:
@@ -80,12 +130,12 @@ class RecordedRun:
         current = folder / CURRENT
         found = sorted((folder / "runs").glob(f"{current.read_text()}-*")) if current.exists() else []
         found = [each for each in found if (each / JOINED).exists() and (each / RECORDED).exists()]
-        requests = _records(found[0] / RECORDED) if found else []
+        requests = records_of(found[0] / RECORDED) if found else []
         if not requests:
             raise InputError(
                 f"Expected a run that was recorded in {str(folder)!r}, found none: take part with --record."
             )
-        if (folder / MARK).read_text() != rows.mark:
+        if kept_mark(folder) != rows.mark:
             raise InputError(f"Expected the rows that site {name!r} has taken part with, got others: pass that table.")
         joined = (found[0] / JOINED).read_bytes()
         join = Join.decode(joined, list(rows.nodes))
@@ -103,6 +153,20 @@ class RecordedRun:
     def join(self) -> Join:
         """What the coordinator had told of the run; without rows."""
         return self._join()
+
+    @property
+    def classes(self) -> bool:
+        """Whether labels are classes."""
+        return self.join.scene.classes is not None
+
+    @property
+    def units(self) -> tuple[Any, Any] | None:
+        """Centre and width of every column, where columns are scaled."""
+        return self.join.units
+
+    def guesses(self, place: str, observed: Floats, known: Floats, count: int) -> list[Floats]:
+        """None: what is sent is no sum of rows."""
+        return []
 
     def replayed(self, rows: SiteRows, noise: Noise | None) -> Iterator[tuple[Messages, bytes]]:
         """All that the site would have sent with other rows, open and sealed."""
@@ -154,13 +218,14 @@ class RecordedRun:
                 name = self.join.peers[site].name
                 if name in parts:
                     parts[name] += [values[self._routes[name] == node].ravel() for values in arrays.values()]
-            parts[COORDINATOR] += [values[told.senders == number].ravel() for values in told.coordinator.values()]
+            read = [values for name, values in told.coordinator.items() if name not in self.hidden]
+            parts[COORDINATOR] += [values[told.senders == number].ravel() for values in read]
             parts[COORDINATOR] += [np.atleast_1d(values[node]).ravel() for values in told.scalars.values()]
             parts[RELAY].append(np.array([len(sealed)], dtype=np.float64))
-        return {name: _finite(np.concatenate(part)) for name, part in parts.items() if part}
+        return {name: finite(np.concatenate(part)) for name, part in parts.items() if part}
 
 
-def _records(path: Path) -> list[bytes]:
+def records_of(path: Path) -> list[bytes]:
     """All records of a journal, which stays as it is; what a site that was killed was asked again stands there once."""
     with tempfile.TemporaryDirectory() as place:
         journal = Journal(Path(shutil.copy(path, place)))
@@ -168,7 +233,7 @@ def _records(path: Path) -> list[bytes]:
         return [each for each, before in zip(journal.found, [b"", *journal.found], strict=False) if each != before]
 
 
-def _finite(values: Any) -> Floats:
+def finite(values: Any) -> Floats:
     """Zero in the place of what is no number, such as the way that a model has made before there was one."""
     return np.nan_to_num(np.asarray(values, dtype=np.float64), posinf=0.0, neginf=0.0)
 
@@ -182,7 +247,7 @@ class Audit:
 
     Parameters
     ----------
-    run : RecordedRun
+    run : Recorded
         What was sent.
     node : int
         Which node of the site, by its row number.
@@ -192,13 +257,16 @@ class Audit:
         How often each world is played.
     seed : int
         Of all draws but the noise.
+    played : callable
+        Is called whenever the run has been repeated.
     """
 
-    run: RecordedRun
+    run: Recorded
     node: int
     noise: Noise | None = None
     trials: int = 100
     seed: int = 0
+    played: Callable[[], None] = lambda: None
 
     @cached_property
     def _own(self) -> tuple[Floats, Floats]:
@@ -214,22 +282,18 @@ class Audit:
         if test is not None:
             X, y = np.concatenate([X, test.X]), np.concatenate([y, test.y])
         if len(y) < FEWEST:
-            units = self.run.join.units
+            units = self.run.units
             centre, width = (np.nanmean(data.X, axis=0), 1.0) if units is None else units
             rng = np.random.default_rng(self.seed)
             X = centre + width * rng.normal(size=(DRAWN, data.feature_count))
-            y = rng.choice(data.y, DRAWN) + (0.0 if self._classes else rng.normal(size=DRAWN))
+            y = rng.choice(data.y, DRAWN) + (0.0 if self.run.classes else rng.normal(size=DRAWN))
         return np.where(np.isnan(X), np.nan_to_num(np.nanmean(X, axis=0)), X), y
-
-    @property
-    def _classes(self) -> bool:
-        return self.run.join.scene.classes is not None
 
     @cached_property
     def _scale(self) -> Floats:
         """Deviations of features, and of the label where it is a number."""
         X, y = self._pool
-        spread = np.append(X.std(axis=0), 1.0 if self._classes else y.std())
+        spread = np.append(X.std(axis=0), 1.0 if self.run.classes else y.std())
         return np.asarray(np.where(spread > 0, spread, 1.0))
 
     @cached_property
@@ -248,7 +312,9 @@ class Audit:
         return replace(self.run.rows, data=replace(data, X=all_X, y=all_y))
 
     def _read(self, X: Floats, y: Floats, noise: Noise | None) -> Views:
-        return self.run.views(self._with(X, y), self.node, noise)
+        found = self.run.views(self._with(X, y), self.node, noise)
+        self.played()
+        return found
 
     def membership(self) -> dict[tuple[str, str], Told]:
         """How well each place, with either knowledge, tells whether the row was there."""
@@ -299,8 +365,8 @@ class Audit:
         observed, rng = self._read(X, y, self.noise), np.random.default_rng(self.seed)
         truth, pool = np.append(X[self._target], y[self._target]), np.column_stack(self._pool)
         mean = pool.mean(axis=0)
-        starts = [mean, *pool[rng.integers(len(pool), size=STARTS - 1)]]
-        free = np.append(np.ones(X.shape[1], dtype=bool), not self._classes)
+        starts = [mean, *pool[rng.integers(len(pool), size=self.run.effort.starts - 1)]]
+        free = np.append(np.ones(X.shape[1], dtype=bool), not self.run.classes)
 
         def error(guess: Floats) -> float:
             return float(np.linalg.norm(((guess - truth) / self._scale)[free]))
@@ -312,9 +378,18 @@ class Audit:
             for place in observed.keys() - {RELAY}:
                 case = observed[place].tobytes(), chosen.tobytes()
                 if case not in known:
-                    guess = self._guess(place, observed[place], chosen, free, truth, starts)
+                    known_rows = np.column_stack([self.run.rows.data.X, self.run.rows.data.y])[~self._among_all(chosen)]
+                    at_once = self.run.guesses(place, observed[place], known_rows, int(chosen.sum()))
+                    guess = self._guess(place, observed[place], chosen, free, truth, [*at_once, *starts])
                     known[case] = error(guess) / (error(mean) or 1.0)
                 out[place, knows] = known[case]
+        return out
+
+    def _among_all(self, chosen: Bools) -> Bools:
+        """Rows of the node, as rows of the site."""
+        data = self.run.rows.data
+        out = np.zeros(len(data.y), dtype=bool)
+        out[data.starts[self.node] : data.starts[self.node + 1]] = chosen
         return out
 
     def _guess(
@@ -333,16 +408,17 @@ class Audit:
             X_new[chosen], y_new[chosen] = full(row)[:-1], full(row)[-1]
             return self._read(X_new, y_new, None)[place]
 
-        found = reconstructed(read, observed, [(start / self._scale)[free] for start in starts])
+        begin = [(start / self._scale)[free] for start in starts]
+        found = reconstructed(read, observed, begin, self.run.effort.evaluations)
         return full(found)
 
 
-def audit(run: RecordedRun, nodes: int = 3, *, noise: Noise | None = None, trials: int = 100) -> pandas.DataFrame:
+def audit(run: Recorded, nodes: int = 3, *, noise: Noise | None = None, trials: int = 100) -> pandas.DataFrame:
     """What each place could tell of the nodes of a site that have fewest rows.
 
     Parameters
     ----------
-    run : RecordedRun
+    run : Recorded
         A run of the site.
     nodes : int
         How many nodes are attacked: those with fewest rows, which tell most; among equals those that most sites read.
@@ -360,14 +436,22 @@ def audit(run: RecordedRun, nodes: int = 3, *, noise: Noise | None = None, trial
     sizes = run.rows.data.sizes
     chosen = [k for k in np.lexsort([-run.reading_sites, sizes]).tolist() if sizes[k]][:nodes]
     lines = []
-    for node in chosen:
-        attack = Audit(run, node, noise, trials)
-        members, rebuilt = attack.membership(), attack.reconstruction()
-        lines += [
-            {
-                "node": run.rows.nodes[node], "rows": int(sizes[node]), "place": place, "knows": knows,
-                "auc": told.auc, "hits": told.hits, "reconstruction": rebuilt[place, knows],
-            }
-            for (place, knows), told in members.items()
-        ]  # fmt: skip
+    with progress_bar(f"attacks on site {run.name}", trials * WORLDS * len(chosen)) as bar:
+        for node in chosen:
+            attack = Audit(run, node, noise, trials, played=lambda: _repeated(bar))
+            members, rebuilt = attack.membership(), attack.reconstruction()
+            lines += [
+                {
+                    "node": run.rows.nodes[node], "rows": int(sizes[node]), "place": place, "knows": knows,
+                    "auc": told.auc, "hits": told.hits, "reconstruction": rebuilt[place, knows],
+                }
+                for (place, knows), told in members.items()
+            ]  # fmt: skip
     return pandas.DataFrame(lines)
+
+
+def _repeated(bar: Bar) -> None:
+    """One more repetition; how many a reconstruction needs is not known before."""
+    if bar.count >= bar.total:
+        bar.expect(1)
+    bar.advance(1, "runs repeated")

@@ -272,7 +272,7 @@ class SiteService:
             return
         over = self.ended
         begun = [each for each in (self.folder / "runs").glob(f"{current.read_text()}-*") if (each / JOINED).exists()]
-        changed = bool(begun) and (self.folder / MARK).read_text() != self.rows.mark
+        changed = bool(begun) and kept_mark(self.folder) != self.rows.mark
         if changed and over:
             return
         if changed:
@@ -286,6 +286,17 @@ class SiteService:
                 return  # of an agreement that is no longer
             self.runs[join.key.lane] = self._made(join)
             self.runs[join.key.lane].go_on()
+
+
+def kept_mark(folder: Path) -> str:
+    """The mark of the rows that a site has taken part with, as its folder has it."""
+    path = folder / MARK
+    if not path.is_file():
+        raise InputError(
+            f"Expected the mark of the rows of the present run in {str(path)!r}, found none: restore it, or remove "
+            f"{str(folder / 'runs')!r} to join anew."
+        )
+    return path.read_text(errors="replace")
 
 
 def peek(content: bytes) -> tuple[str, Key]:

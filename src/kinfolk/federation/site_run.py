@@ -32,7 +32,7 @@ from kinfolk.federation.keys import Sealer, SealError, SiteKey
 from kinfolk.federation.ledger import Entry, Ledger
 from kinfolk.federation.messages import UNUSABLE, Asked, Terms, refusal, usable
 from kinfolk.federation.rows import SiteRows
-from kinfolk.federation.spending import SecretNoise, Spending
+from kinfolk.federation.spending import SecretNoise, Spending, SpentError
 
 log = logging.getLogger(__name__)
 JOINED, STATE, REQUESTS, RECORDED = "join", "state.safetensors", "requests", "recorded"
@@ -61,6 +61,7 @@ class Care(NamedTuple):
 
     noise: Noise | None = None  # on what leaves a node
     record: bool = False  # whether to keep all requests, for an audit
+    epsilon: float | None = None  # the largest that may be spent on any receiver
 
 
 class SiteRun:
@@ -143,11 +144,12 @@ class SiteRun:
         self.journal: Journal | None = None
         self.record: Journal | None = None
         self.told: Messages | None = None  # what the last answer holds, not sealed
+        self._repeats = False  # what has been counted before
 
-    def _rng(self, turn: Turn, node: int, name: str) -> np.random.Generator:
+    def _rng(self, turn: Turn, node: int, name: str, message: Arrays) -> np.random.Generator:
         """The noise of a message: another one for every request."""
         assert self.secret is not None
-        return self.secret.rng(self.number, turn, node, name)
+        return self.secret.rng(self.number, turn, node, name, message)
 
     # ------------------------------------------------------------------ on the disk
 
@@ -182,10 +184,12 @@ class SiteRun:
             with damage_noticed(path):
                 self._load(path.read_bytes())
         self.journal = Journal(self.folder / REQUESTS)
+        self._repeats = True
         for content in self.journal.found:
             asked = self.terms.decode_request(content)
             if asked.key.number > self.number:
                 self._last = _Last(content, self._answered(asked))
+        self._repeats = False
         self._logged = len(self.journal.found)
 
     def _save(self) -> None:
@@ -249,12 +253,21 @@ class SiteRun:
     def spend(self, noise: Noise, asked: Asked) -> None:
         """Write down who reads messages with noise; with what the coordinator reads exactly, noise promises nothing."""
         assert self.told is not None
-        read = [self.terms.sends.coordinator[name] for name in self.told.coordinator]
-        exact = any(not (sent.noisy or sent.public) for sent in read)
-        receivers = [self.join.peers[site].name for site in self.told.neighbours]
+        Spending(self.ledger.path.parent).add(asked.key.run, asked.key.number, *self._spent_on(noise, self.told))
+
+    def _spent_on(self, noise: Noise, told: Messages) -> tuple[Noise, list[str]]:
+        """The noise of messages, and who reads them."""
+        read = [self.terms.sends.coordinator[name] for name in told.coordinator]
+        exact = any(sent.read_exactly for sent in read)
+        receivers = [self.join.peers[site].name for site in told.neighbours]
         receivers += ["coordinator"] if exact or any(sent.noisy for sent in read) else []
-        spent = replace(noise, scale=0.0) if exact else noise
-        Spending(self.ledger.path.parent).add(asked.key.run, asked.key.number, spent, receivers)
+        return replace(noise, scale=0.0) if exact else noise, receivers
+
+    def _check_spent(self, told: Messages) -> None:
+        """Refuse to send what would promise less than the owner has agreed to."""
+        if self.care.noise is not None and self.care.epsilon is not None and not self._repeats:
+            noise, receivers = self._spent_on(self.care.noise, told)
+            Spending(self.ledger.path.parent).check(noise, receivers, self.care.epsilon, self.sealer.name)
 
     def replay(self, content: bytes) -> tuple[Messages, bytes]:
         """Answer a request of a run that is over once more, for an audit: what is told, and as it would leave."""
@@ -271,6 +284,8 @@ class SiteRun:
             return self._worked(asked)
         except BadLetterError as error:
             why, blamed = str(error), error.site
+        except SpentError as error:
+            why, blamed = str(error), -1
         except Exception as error:  # its text may hold values of rows: it stays here
             log.exception("site %s cannot answer request %d", self.sealer.name, self.number)
             why, blamed = f"it could not compute ({type(error).__name__}); its own log has more", -1
@@ -288,6 +303,7 @@ class SiteRun:
         sends = self.terms.sends
         if not (usable(self.worker.sent, sends.neighbours) and usable(answer.coordinator, sends.coordinator)):
             raise InputError(UNUSABLE)
+        self._check_spent(answer)
         if request.work == "measure":
             self._measured = request
         else:

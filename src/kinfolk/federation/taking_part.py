@@ -7,17 +7,19 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas
 
 from kinfolk.checks import InputError, check_parameters
+from kinfolk.engine.privacy import epsilon
 from kinfolk.engine.protocol import Algorithm
 from kinfolk.engine.specs import spec_of
+from kinfolk.federation.agreement import EPSILON, Agreement
 from kinfolk.federation.allowance import Allowance, forget_runs
-from kinfolk.federation.audit import RecordedRun
+from kinfolk.federation.audit import Recorded, RecordedRun
 from kinfolk.federation.files import made, read_json, replace_file
 from kinfolk.federation.flower.processes import stop_process, stopped_by_signals
 from kinfolk.federation.flower.site import Way, serve
@@ -30,13 +32,17 @@ from kinfolk.federation.service import Agreed, SiteService
 from kinfolk.federation.site_models import save_models
 from kinfolk.federation.site_run import Care
 from kinfolk.federation.site_table import agreed_table, site_rows
+from kinfolk.federation.tables.answering import TableAnswers
+from kinfolk.federation.tables.auditing import RecordedJob
+from kinfolk.federation.tables.bounds import Bounds
 from kinfolk.federation.tables.kept import MODELS
-from kinfolk.federation.tables.service import IN_LANES, TableService
+from kinfolk.federation.tables.service import IN_LANES, TableService, job_mark, table_mark
 from kinfolk.federation.tables.works import SUMS, declared
 from kinfolk.network import graphs
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.network.problem import Problem
 from kinfolk.tables.reading import read_table
+from kinfolk.tables.target import TASKS, Target
 
 SIGN_IN, MEMBER, CONSENT, LOG, PAGE = "sign-in", "member.json", "consent", "log.txt", "report.html"
 TOLD = "All sites are told the comparison, and the errors that 10, 25, 50, 75 and 90 % of all nodes are below."
@@ -50,6 +56,7 @@ BLURRED = (
     "Parameters, gradients and predictions are cut to a norm of {clip:g} and get noise of deviation {scale:g}. What is "
     "told on joining, and what is measured at a node, gets none."
 )
+AT_MOST = "At most ε = {epsilon:g} is spent on any receiver, over all runs: what would be more is refused."
 LEAVING = 60.0  # seconds for a process to say goodbye
 
 
@@ -88,9 +95,9 @@ class Participant(ABC):
     def service(self) -> SiteService:
         """What answers the coordinator; only what was agreed on."""
 
-    def recorded(self) -> RecordedRun:
-        """The last run, for an audit."""
-        raise InputError("Expected a federation that runs an algorithm for an audit, this one learns from tables.")
+    @abstractmethod
+    def recorded(self) -> Recorded:
+        """The last run or job, for an audit."""
 
     @abstractmethod
     def keep(self, service: Any) -> Path | None:
@@ -161,6 +168,7 @@ class RunParticipant(Participant):
     def reading(cls, invitation: Invitation, table: Path, folder: Path, model: Any, care: Care) -> RunParticipant:
         """From the table of the site."""
         agreement = invitation.agreement
+        care = _demanded(agreement, care)
         algorithms = agreement.algorithms(model)
         rows = site_rows(read_table(table), agreement, invitation.site)
         rows.check()
@@ -196,6 +204,7 @@ class RunParticipant(Participant):
         told += (
             [] if self.care.noise is None else [BLURRED.format(clip=self.care.noise.clip, scale=self.care.noise.scale)]
         )
+        told += [] if self.care.epsilon is None else [AT_MOST.format(epsilon=self.care.epsilon)]
         often = [f"{agreement.runs:,} runs at most, with {agreement.rounds:,} rounds each; more are refused."]
         runs = {name: who_reads(each, self.problem) for name, each in self.algorithms.items()}
         return {"joining": told, **runs, "how often": often}
@@ -232,21 +241,25 @@ class FitParticipant(Participant):
     ----------
     table : pandas.DataFrame
         The agreed columns of its table.
+    record : bool
+        Whether to keep what is asked, for an audit.
     """
 
     table: pandas.DataFrame
+    record: bool = False
 
     @classmethod
     def reading(cls, invitation: Invitation, table: Path, folder: Path, model: Any, care: Care) -> FitParticipant:
         """From the table of the site."""
-        if care != Care():
+        if care.noise is not None:
             raise InputError(
-                "Expected neither noise nor a record where tables are learnt from, got one: leave out --clip, --noise "
-                "and --record; --secure of kinfolk federation new masks sums."
+                "Expected no noise where tables are learnt from, got some: leave out --clip and --noise; --secure of "
+                "kinfolk federation new masks sums."
             )
         if model is not None:
             raise InputError("Expected no model of a site's own where tables are learnt from: leave out --model.")
-        return cls(invitation, folder, agreed_table(read_table(table), invitation.agreement, invitation.site))
+        agreed = agreed_table(read_table(table), invitation.agreement, invitation.site)
+        return cls(invitation, folder, agreed, care.record)
 
     @property
     def size(self) -> str:
@@ -268,8 +281,15 @@ class FitParticipant(Participant):
         if self.invitation.agreement.secure and self.invitation.agreement.fewest:
             told["masks"] = [BEGUN_ANEW]
         often = [f"{self.invitation.agreement.runs:,} jobs at most; more are refused."]
+        often += Bounds.of(settings, self._target).sentences()
         lanes = [f"{IN_LANES}.", *_caution(sizes, len(settings.features))]
         return {**told, "outcome": [TOLD], "lanes": lanes, "how often": often}
+
+    @property
+    def _target(self) -> Target:
+        agreement = self.invitation.agreement
+        kind = TASKS.get(agreement.table_settings.task, agreement.target_kind.kind)
+        return replace(agreement.target_kind, kind=kind)
 
     def service(self) -> SiteService:
         """What answers the coordinator; only what was agreed on."""
@@ -287,9 +307,34 @@ class FitParticipant(Participant):
         facts = service.facts(self.invitation.agreement.name)
         if facts is not None:
             write_site(facts, self.folder / PAGE)
+        if self.record and facts is not None:
+            service.memory.record()
         if service.ended:
             service.memory.forget()
         return kept
+
+    def recorded(self) -> RecordedJob:
+        """The last job, for an audit."""
+        site, settings = self.invitation.site, self.invitation.agreement.table_settings
+        mark = job_mark(table_mark(self.table), {}, settings, secure=self.invitation.agreement.secure)
+        return RecordedJob.read(site, self.folder, mark, TableAnswers(site, self.table, {}, settings, {}))
+
+
+def _demanded(agreement: Agreement, care: Care) -> Care:
+    """What the owner wants, with the noise that all sites have agreed to; the owner may want more, but not less."""
+    demanded, most = agreement.demanded, agreement.noise.get(EPSILON)
+    if demanded is None:
+        return care
+    if care.noise is not None and not (
+        care.noise.multiplier >= demanded.multiplier and care.noise.delta <= demanded.delta
+    ):
+        raise InputError(
+            f"Expected noise of at least {demanded.scale / demanded.clip:g} times the clip, as was agreed on, got "
+            f"{care.noise.scale / care.noise.clip:g} times: pass a larger --noise, or neither --clip nor --noise."
+        )
+    if most is not None:
+        epsilon(1.0, 1, demanded.delta)  # what adds it up is installed
+    return care._replace(noise=care.noise or demanded, epsilon=most)
 
 
 def _caution(sizes: Any, width: int) -> list[str]:

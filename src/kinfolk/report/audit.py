@@ -52,6 +52,10 @@ class AuditFacts:
         What was told with that noise.
     promise : pandas.DataFrame, optional
         What that noise promises for this run: ``to``, ``messages``, ``epsilon``, ``delta``.
+    masks : bool
+        Whether ``behind`` is what was told with masked sums, where tables are learnt from.
+    held_out_alone : sequence of str
+        Nodes of which one row is held out.
     """
 
     federation: str
@@ -62,6 +66,8 @@ class AuditFacts:
     noise: Noise | None = None
     behind: pandas.DataFrame | None = None
     promise: pandas.DataFrame | None = None
+    masks: bool = False
+    held_out_alone: Sequence[str] = ()
 
     @property
     def few(self) -> list[str]:
@@ -69,9 +75,12 @@ class AuditFacts:
         return self.without.loc[self.without["rows"] <= self.features, "node"].astype(str).unique().tolist()
 
     @property
-    def tables(self) -> list[tuple[Noise | None, pandas.DataFrame]]:
-        """What was told without noise, and, if that was tried, with it."""
-        return [(None, self.without)] + ([] if self.behind is None else [(self.noise, self.behind)])
+    def tables(self) -> list[tuple[str, pandas.DataFrame]]:
+        """What was told without noise or masks, and, if that was tried, with them; each with its name."""
+        noisy = words.audit_noise(None), words.audit_noise(self.noise)
+        names = words.audit_worlds(self.masks) if self.masks else noisy
+        worlds = [self.without] + ([] if self.behind is None else [self.behind])
+        return list(zip(names, worlds, strict=False))
 
 
 class Dots(NamedTuple):
@@ -108,7 +117,8 @@ def write_audit(facts: Sequence[AuditFacts], path: Path) -> Path:
     tried = [each.behind is not None for each in facts]
     text = templates().get_template("audit.html").render(
         facts=facts, worst=_worst(facts), nodes={each.site: _nodes(each) for each in facts},
-        noisy=any(tried), mixed=any(tried) and not all(tried),
+        noisy=any(tried), mixed=any(tried) and not all(tried), masks=facts[0].masks,
+        worlds=words.audit_worlds(facts[0].masks), statements={each.site: _statements(each) for each in facts},
     )  # fmt: skip
     write_output(path, text.encode(), is_page)
     return path
@@ -129,6 +139,19 @@ def _nodes(facts: AuditFacts) -> list[tuple[str, int, list[Line]]]:
     for node, own in facts.without.groupby("node", sort=False):
         worlds = [table[table["node"] == node] for _, table in facts.tables]
         out.append((str(node), int(own["rows"].iloc[0]), _lines(worlds, facts.trials)))
+    return out
+
+
+def _statements(facts: AuditFacts) -> dict[str, str]:
+    """For every node, what somebody who knows what rows look like could tell at each kind of place."""
+    out = {}
+    for node in facts.without["node"].unique():
+        told = [
+            (name, words.audit_place(row["place"]), float(row["auc"]), float(row["reconstruction"]))
+            for name, table in facts.tables
+            for row in table[(table["node"] == node) & (table["knows"] == words.AUDIT_KNOWS[1])].to_dict("records")
+        ]
+        out[str(node)] = words.audit_statement(told, facts.trials) if told else ""
     return out
 
 

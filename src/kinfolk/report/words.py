@@ -557,13 +557,25 @@ AUDIT_LEGEND = (
     "guessing the mean. A better attack may exist."
 )
 
+FOUND = 0.05  # of the error of a guess: the row is found
 AUDIT_MEASURES = ("in or out", "at 1 % false alarms", "row")
+AUDIT_KNOWS = ("all other rows", "what rows look like")  # what an adversary knows besides
 AUDIT_NEIGHBOUR = "a neighbouring site"
 AUDIT_READS = {
     AUDIT_NEIGHBOUR: "what nodes send it, in letters that it alone can open.",
     "coordinator": "messages for it, and what is measured at a node for the history, which gets no noise.",
     "relay": "sizes of sealed letters.",
 }
+AUDIT_READS_OF_TABLES = {
+    AUDIT_NEIGHBOUR: "parameters of nodes in the final fits, in letters that it alone can open.",
+    "coordinator": "sums over the rows of the site, unless they are masked, and numbers of every node.",
+    "relay": "sizes of sealed letters.",
+}
+AUDIT_OF_TABLES = (
+    "Attacked were sums of columns, derivatives, products, curvatures, how models of nodes differ, and the final fits. "
+    "Sums of losses and errors of held-out rows were not. With masked sums the coordinator reads sums over all sites, "
+    "which were not attacked either: they tell the less, the more rows the others have."
+)
 AUDIT_MIXED = "With noise: the most that is told of sites that had some."
 AUDIT_TRY_NOISE = "The run had no noise; --clip and --noise show what it would have done."
 SPENT_AT_SITES = (
@@ -604,13 +616,65 @@ def audit_noise(noise: Noise | None) -> str:
     return "without noise" if noise is None else f"with noise (clip {noise.clip:g}, deviation {noise.scale:g})"
 
 
-def audit_compared(values: Sequence[str]) -> str:
-    """A number of an audit without noise, and with it if that was tried.
+def audit_worlds(masks: bool) -> tuple[str, str]:
+    """What an audit compares.
 
-    >>> audit_compared(["1.00", "0.53"])
+    >>> audit_worlds(masks=True)
+    ('without masked sums', 'with masked sums')
+    """
+    what = "masked sums" if masks else "noise"
+    return f"without {what}", f"with {what}"
+
+
+def audit_reads(masks: bool) -> Mapping[str, str]:
+    """What is read at each place, of a run or of tables."""
+    return AUDIT_READS_OF_TABLES if masks else AUDIT_READS
+
+
+def audit_compared(values: Sequence[str], worlds: Sequence[str]) -> str:
+    """A number of an audit without noise or masks, and with them if that was tried.
+
+    >>> audit_compared(["1.00", "0.53"], audit_worlds(masks=False))
     '1.00 without noise, 0.53 with noise'
     """
-    return ", ".join(f"{value} {how}" for value, how in zip(values, ("without noise", "with noise"), strict=False))
+    return ", ".join(f"{value} {how}" for value, how in zip(values, worlds, strict=False))
+
+
+def audit_statement(told: Sequence[tuple[str, str, float, float]], trials: int) -> str:
+    """What could be told of a node; each: how it was sent, the place, "in or out", and the error of the row.
+
+    >>> audit_statement([("without noise", "relay", 0.5, 1.0), ("without noise", "coordinator", 1.0, 0.001)], 100)
+    'For who knows what rows look like. Without noise: coordinator finds the row; relay: nothing beyond chance.'
+    """
+    parts = {}
+    for how in dict.fromkeys(each[0] for each in told):
+        mine = sorted({each[1] for each in told if each[0] == how}, key=audit_order)
+        found = [_most_told([each[2:] for each in told if each[:2] == (how, place)], trials) for place in mine]
+        parts[how] = "; ".join(f"{place}{what}" for place, what in zip(mine, found, strict=True))
+    return "For who knows what rows look like. " + " ".join(
+        f"{how.capitalize()}: {what}." for how, what in parts.items()
+    )
+
+
+def _most_told(found: Sequence[tuple[float, float]], trials: int) -> str:
+    auc, error = max(auc for auc, _ in found), min(error for _, error in found)
+    if error < FOUND:
+        return " finds the row"
+    if auc > 0.5 + 4 * audit_deviation(trials):
+        return f" can tell whether a row was there ({auc:.2f})"
+    return ": nothing beyond chance"
+
+
+def audit_held_out(nodes: Sequence[str]) -> str:
+    """That the error of one held-out row is told.
+
+    >>> audit_held_out(["north"])
+    "Caution: of 'north' one row is held out, and the error that is told of it is that of the row."
+    """
+    each = "" if len(nodes) == 1 else " each"
+    return (
+        f"Caution: of {listing(nodes)} one row{each} is held out, and the error that is told of it is that of the row."
+    )
 
 
 def audit_deviation(trials: int) -> float:

@@ -92,12 +92,16 @@ class Masks:
         self._keys = {peer.name: _derived(key, name, salt, peer, theirs) for peer, theirs in peers.items()}
         self.name = name
 
-    def masked(self, number: int, arrays: Mapping[str, Any]) -> dict[str, Words]:
-        """The arrays of an answer, masked; ``number``: of the question, each of which is answered once."""
+    def masked(self, number: int, arrays: Mapping[str, Any], asked: bytes = b"") -> dict[str, Words]:
+        """The arrays of an answer, masked; ``number``: of the question, each of which is answered once.
+
+        ``asked``: a digest of what was asked so far, the same at all sites; other questions get other masks.
+        """
         out = {}
+        keys = {peer: hashlib.blake2b(asked, key=key, digest_size=32).digest() for peer, key in self._keys.items()}
         for place, (name, values) in enumerate(arrays.items()):
             words = to_words(values)
-            for peer, key in self._keys.items():
+            for peer, key in keys.items():
                 mask = _stream(key, number, place, words.shape)
                 words = added(words, mask if self.name < peer else negative(mask))
             out[name] = words

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from kinfolk.checks import InputError
-from kinfolk.federation.files import Journal
+from kinfolk.federation.files import Journal, replace_file
 
-QUESTIONS = "questions"
+QUESTIONS, RECORDED = "questions", "recorded"
 JOB, SECRET, DIGEST = 16, 32, 16  # bytes
 
 
@@ -43,10 +43,7 @@ class Memory:
     @property
     def begun(self) -> Begun | None:
         """The job of the process before this one."""
-        if not self._found:
-            return None
-        first = self._found[0]
-        return Begun(first[:JOB], first[JOB : JOB + SECRET], first[JOB + SECRET :].decode())
+        return questions_of(self._found)[0]
 
     def check(self, mark: str, site: str) -> None:
         """Refuse to go on with other rows."""
@@ -67,6 +64,10 @@ class Memory:
         """There is no job."""
         self._found = []
         self.journal.clear()
+
+    def record(self) -> None:
+        """Keep all that was asked in the present job, for an audit, until another is recorded."""
+        replace_file(self.journal.path.with_name(RECORDED), self.journal.path.read_bytes(), mode=0o600)
 
     def keep(self, question: bytes, answer: bytes) -> None:
         """Keep a question, and what its answer was, before the answer leaves."""
@@ -89,6 +90,15 @@ class Memory:
     def close(self) -> None:
         """Let go of the file."""
         self.journal.close()
+
+
+def questions_of(records: Sequence[bytes]) -> tuple[Begun | None, list[bytes]]:
+    """How a job was begun, and all that was asked, from the records of a journal."""
+    if not records:
+        return None, []
+    first, *others = records
+    begun = Begun(first[:JOB], first[JOB : JOB + SECRET], first[JOB + SECRET :].decode())
+    return begun, [record[DIGEST:] for record in others]
 
 
 def _digest(answer: bytes) -> bytes:

@@ -124,7 +124,16 @@ class SiteSlopes:
             strengths = self.strengths[cell[1]]._replace(common=np.zeros(at.w0.shape[3]))
             with np.errstate(over="ignore", invalid="ignore"):
                 out[cell] = height(self._losses(cell), strengths, at.w0[cell], at.u[cell])
+            if self._too_steep(cell, at.models(cell)):
+                out[cell] = np.inf
         return np.where(out < self.most, out, self.most)
+
+    def _too_steep(self, cell: Cell, w: Floats) -> bool:
+        """Whether models of nodes are none that were fitted."""
+        if not self.table.target.classes:
+            return False
+        losses = self._losses(cell)
+        return self.table.too_steep(float(losses.value(w).sum()), losses.predict(w))
 
 
 def _cells(where: Bools) -> list[Cell]:

@@ -36,6 +36,7 @@ from kinfolk.typing import Bools, Floats, Ints
 
 LEAST_NAMED = 5  # rows: a category with fewer at a site is not named by it
 TOO_HIGH = 1e15  # for a sum of losses: more is told as so much
+WORST, STEEPEST = 5.0, 30.0  # with classes: a loss in units of that at zero, and a score; more is told of no model
 Answer = tuple[dict[str, Any], Arrays]
 
 
@@ -274,12 +275,31 @@ class SiteTable:
             X, y = np.hstack([data.X, np.ones((len(data.X), 1))]), labels(self.target, data.y)
             for k in np.flatnonzero(part == number):
                 value, slope, curvature = rounded(loss, X @ w[k], y[score[k]], rounding)
-                out["loss"][k] = min(value.sum(), TOO_HIGH)
-                if out["loss"][k] == TOO_HIGH:  # a step that is too long for counts: it is shortened, wherever it led
+                steep = self.too_steep(value.sum(), X @ w[k])
+                out["loss"][k] = TOO_HIGH if steep else min(value.sum(), TOO_HIGH)
+                if out["loss"][k] == TOO_HIGH:  # a step that is too long: it is shortened, wherever it led
                     continue
                 out["gradient"][k] = X.T @ slope
                 out["hessian"][k] = (X * curvature[:, None]).T @ X
         return {}, out
+
+    def too_steep(self, loss: float, scores: Floats) -> bool:
+        """Whether a model of classes is none that was fitted; ``scores``: of the rows whose loss it is.
+
+        Gradients of steep models tell on which side of a plane rows are, and their differences are single rows.
+        """
+        if self.target.kind != "classes":
+            return False
+        fits = loss <= WORST * np.log(2.0) * len(scores)
+        return not (fits and (scores**2).sum() <= STEEPEST**2 * len(scores))
+
+    def check_origin(self, number: int, w: Floats) -> None:
+        """Refuse models to begin with in a lane that are too steep; ``number``: as of ``part``."""
+        part, score = divmod(number, self.target.outputs)
+        data = self._labelled(part, score)
+        scores = np.hstack([data.X, np.ones((len(data.X), 1))]) @ w
+        if self.too_steep(rounded(loss_of(self.target), scores, data.y, 0.0)[0].sum(), scores):
+            raise WireError("Expected models to begin with that fit the rows of this site, got steeper ones.")
 
     def traces(self, ridge: float) -> Answer:
         """The curvature of the loss of every node; of several classes that of the first."""
