@@ -66,7 +66,8 @@ def test_a_few_rows_do_not_decide_on_weights():
     before = blend_weights(predicted, y, owner, Target(), folding)
     predicted["slopes"][0], predicted["pooled"][0] = y[0] + 100, y[0] + 30
     after = blend_weights(predicted, y, owner, Target(), folding)
-    assert before["slopes"] > 0.85 and after["slopes"] > 0.8
+    assert before["slopes"] > 0.85
+    assert after["slopes"] > 0.8
     errors = np.stack([each - y for each in predicted.values()])
     assert (errors[1] ** 2).mean() > 5 * (errors[0] ** 2).mean()  # else these rows would prove nothing
 
