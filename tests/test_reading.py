@@ -510,6 +510,18 @@ def test_a_rare_class_is_noted():
     assert "rare class" not in kinds(prepared_of(balanced).notes)
 
 
+def test_numbers_far_from_all_others_are_told():
+    """A comma in the wrong place is told, a rare 1 among zeros is not."""
+    rng = np.random.default_rng(0)
+    price, y = rng.normal(size=(2, 1000))
+    table = pandas.DataFrame({"farm": list("ab") * 500, "price": price, "rare": 0, "yield": y})
+    table.loc[3, ["price", "rare"]] = 1000, 1
+    note = next(note for note in prepared_of(table).notes if note.kind == "far numbers")
+    assert note.values == {"columns": ["price"], "count": 1}
+    assert note_text(note).endswith("in 1 rows; columns 'price'. Are they correct?")
+    assert "far numbers" not in kinds(prepared_of(table.assign(price=price)).notes)
+
+
 def test_nodes_on_different_scales_are_noted():
     table = farms(20)
     assert "different scales" not in kinds(prepared_of(table).notes)

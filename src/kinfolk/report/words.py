@@ -79,6 +79,8 @@ NOTES = {
     "rare class": "Of class {labels} fewer than {rows} rows are tested: how well it is predicted is hardly known.",
     "different scales": "The target varies more than ten times as much in some nodes as in others: mean errors are "
     "those of the former. Its logarithm, or a share of each node's mean, may be the better target.",
+    "far numbers": "Numbers that are ten deviations and more from the mean of their column count as ten, in {count} "
+    "rows; columns {columns}. Are they correct?",
     "member left out": "{member} takes no part: {why}.",
     "site left out": "Site {site} takes no part: {why}. All began anew without it.",
     "no trend": "Column {column} has no trend that helps to predict later rows: only its seasons are used, if any.",

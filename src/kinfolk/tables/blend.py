@@ -3,7 +3,9 @@
     min_w  mean_r v_r ℓ(Σ_k w_k p_rk, y_r) + κ m_0 Σ_k (w_k − π_k)² / (m π_k),    w ≥ 0, Σ w = 1
 
 ℓ is the target's own loss, m_0 the smallest error of the m members. n rows were predicted (times, or nodes, where these
-are held out): π has ½ n / (n + 60) for boosting and shares the rest out, and κ = min(1, 3 / n).
+are held out): π has ½ n / (n + 60) for boosting and shares the rest out, and κ = min(1, 3 / n). v_r is the same for
+all rows, or smaller for earlier times. Where numbers are predicted, it is smaller for rows that members fail at: errors
+count as if they were at most three times the mean error, since a few rows would decide on all weights otherwise.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ CERTAIN = 3.0  # κ = this / n
 TRUSTED = 60  # n at which trees have half of their share: they go astray first where little was predicted
 TREES = ("trees", "boosted", "site-boosted", "site-tied")
 NEGLIGIBLE = 1e-4  # a weight
+LARGE = 3.0  # times the mean size of errors: those of a row are not counted as larger
 MOST_ENUMERATED = 10  # members whose sets are all tried
 Cost = Callable[[Floats], tuple[float, Floats]]  # from weights to the loss of the blend, and its derivatives
 
@@ -63,6 +66,9 @@ def blend_weights(
     stacked = np.stack([each[seen] for each in predicted.values()])  # (members, rows, ...)
     importance = row_weights(folding)[seen]
     count = evidence(folding, owner, seen)
+    if target.kind == "number":
+        sizes = error_sizes(stacked, y[seen])
+        importance = tamed(importance, sizes, float(np.average(sizes, weights=importance)))
     if target.kind in ("number", "classes"):
         return weights_of_products(names, error_products(stacked, y[seen], importance, target), count)
     return weights_of_costs(names, partial(blend_cost, stacked, y[seen], importance, target), count)
@@ -160,6 +166,25 @@ def error_products(stacked: Floats, y: Floats, importance: Floats, target: Targe
     truth = y if not target.classes else (y[:, None] == np.arange(len(target.classes))).astype(np.float64)
     errors = (stacked - truth).reshape(len(stacked), len(y), -1) * (1.0 if target.classes else target.spread)
     return np.asarray(np.einsum("arc,r,brc->ab", errors, importance, errors, optimize=True))
+
+
+def error_sizes(stacked: Floats, y: Floats) -> Floats:
+    """How large errors are at every row: the median of the members' absolute errors, where numbers are predicted.
+
+    >>> error_sizes(np.array([[1.0], [3.0], [8.0]]), np.array([2.0]))
+    array([1.])
+    """
+    return np.asarray(np.median(np.abs(stacked - y), axis=0))
+
+
+def tamed(importance: Floats, sizes: Floats, typical: float) -> Floats:
+    """v_r such that squared errors of a row count as if they were at most three times the typical one.
+
+    >>> tamed(np.ones(3), np.array([1.0, 3.0, 6.0]), 1.0).tolist()
+    [1.0, 1.0, 0.25]
+    """
+    factor = np.divide(LARGE * typical, sizes, out=np.ones_like(sizes), where=sizes > LARGE * typical)
+    return np.asarray(importance * factor**2)
 
 
 def prior_weights(names: Sequence[str], count: int) -> Floats:

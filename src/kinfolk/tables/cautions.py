@@ -6,6 +6,7 @@ import numpy as np
 
 from kinfolk.report.facts import Note
 from kinfolk.tables.columns import Columns
+from kinfolk.tables.encoding import Encoder
 from kinfolk.tables.target import Target
 from kinfolk.typing import Bools, Floats, Ints
 
@@ -42,3 +43,14 @@ def _scales(target: Target, y: Floats, owner: Ints) -> list[Note]:
     variance = np.bincount(owner, (y - mean[owner]) ** 2)[nodes] / (count[nodes] - 1)
     low, high = np.sqrt(np.percentile(variance, (10, 90)))
     return [Note("different scales")] if high > TENFOLD * low else []
+
+
+def far_numbers(encoder: Encoder, X: Floats) -> list[Note]:
+    """Columns with numbers that the encoder has moved nearer to the mean; not those of two values, such as 0 and 1."""
+    moved = encoder.moved(X)
+    columns = [k for k in np.flatnonzero(moved.any(axis=0)) if len(np.unique(X[:, k])) > 2]
+    if not columns:
+        return []
+    names = encoder.get_feature_names_out()
+    count = int(moved[:, columns].any(axis=1).sum())
+    return [Note("far numbers", {"columns": [names[k] for k in columns], "count": count})]

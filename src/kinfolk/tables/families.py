@@ -55,6 +55,9 @@ RELAX_ROUNDS = 3  # each fits every model anew, and starts from the answer for t
 IFCA_ROUNDS, IFCA_STARTS = 300, 5
 LINEAR_MEMBERS = ("pooled", "alone", "intercepts", "slopes", "tailored", "wide", "trees", "boosted")
 OTHER_MEMBERS = ("pooled", "alone", "tailored")
+SMALL_TREES: dict[str, Any] = {
+    "learning_rate": 0.2, "max_iter": 30, "max_leaf_nodes": 8, "min_samples_leaf": 5, "early_stopping": False,
+}  # fmt: skip
 Parameter = Literal["lam", "ridge", "model_count"]
 
 
@@ -259,8 +262,7 @@ MODELS: dict[str, Callable[[Target], Family]] = {
         RandomForestRegressor(30, min_samples_leaf=2), RandomForestClassifier(30, min_samples_leaf=2)
     ),
     "boosting": _estimators(
-        HistGradientBoostingRegressor(learning_rate=0.2, max_iter=30, min_samples_leaf=5, early_stopping=False),
-        HistGradientBoostingClassifier(learning_rate=0.2, max_iter=30, min_samples_leaf=5, early_stopping=False),
+        HistGradientBoostingRegressor(**SMALL_TREES), HistGradientBoostingClassifier(**SMALL_TREES)
     ),
 }
 

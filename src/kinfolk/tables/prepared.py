@@ -14,7 +14,7 @@ from kinfolk.network import graphs, public
 from kinfolk.network.data import Data
 from kinfolk.network.network import Network
 from kinfolk.report.facts import Note
-from kinfolk.tables.cautions import cautions
+from kinfolk.tables.cautions import cautions, far_numbers
 from kinfolk.tables.columns import Columns, as_texts, check_names, find_columns, node_names
 from kinfolk.tables.encoding import Encoder, encode, plain
 from kinfolk.tables.families import Family, family_of
@@ -154,6 +154,7 @@ def prepare(
         *found,
         *_counted("test rows of unseen classes", int(unseen.sum())),
         *cautions(columns, target, y, owner, held_out),
+        *far_numbers(encoder, rows.X),
     ]
     marks = fingerprint(given), "" if edges is None else fingerprint(edges)
     return Prepared(

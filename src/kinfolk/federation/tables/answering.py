@@ -64,9 +64,9 @@ class TableAnswers:
         """The answer to the question ``name``; ``about``: its words, ``arrays``: its numbers."""
         works = {
             "describe": self._describe, "count": self._count, "scale": self._scale, "encode": self._encode,
-            "alone": self._alone, "score": self._score, "products": self._products, "costs": self._costs,
-            "finish": self._finish, "gains": self._gains, "pooled": self._pooled, "residuals": self._residuals,
-            "outcome": self._outcome,
+            "alone": self._alone, "score": self._score, "sizes": self._error_sizes, "products": self._products,
+            "costs": self._costs, "finish": self._finish, "gains": self._gains, "pooled": self._pooled,
+            "residuals": self._residuals, "outcome": self._outcome,
         }  # fmt: skip
         if name in works:
             return works[name](about, arrays)
@@ -141,8 +141,12 @@ class TableAnswers:
         value, part, score = (arrays[each] for each in ("value", "part", "score"))
         return self.job.unseen.score(_text(about, "name"), value, part, score, models)
 
+    def _error_sizes(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
+        return self.job.unseen.sizes(_texts(about, "names"), arrays["best"], arrays["factors"])
+
     def _products(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
-        return self.job.unseen.products(_texts(about, "names"), arrays["best"], arrays["factors"])
+        best, factors, typical = arrays["best"], arrays["factors"], float(arrays["typical"])
+        return self.job.unseen.products(_texts(about, "names"), best, factors, typical)
 
     def _costs(self, about: Mapping[str, Any], arrays: Arrays) -> Answer:
         best, factors, weights = (arrays[each] for each in ("best", "factors", "weights"))

@@ -63,8 +63,8 @@ class Bounds:
         newton = 1 if numbers else (1 + 2 * NEWTON_STEPS) * (len(ROUNDINGS) if target.kind == "quantile" else 1)
         more = {
             "derivatives": trend * newton, "pooled": trend, "slopes move": 1 if numbers else 2 * STEPS,
-            "slopes try": STEPS, "score": 2 * GRAPHS, "products": 2, "costs": COSTS, "tied step": TURNS,
-            "gains": COMPARISONS,
+            "slopes try": STEPS, "score": 2 * GRAPHS, "sizes": 2, "products": 2, "costs": COSTS,
+            "tied step": TURNS, "gains": COMPARISONS,
         }  # fmt: skip
         models = {
             "derivatives": folds + 1 if numbers else fits * len(NEWTON_PARTS), "pooled": ridges, "alone": ridges,

@@ -210,7 +210,8 @@ class _Job:
             return float(found["cost"] / found["weight"]), found["slopes"] / found["weight"]
 
         if self.ready.target.kind in ("number", "classes"):
-            found = asked("products")
+            sizes = asked("sizes") if self.ready.target.kind == "number" else {"sizes": 0.0, "weight": 1.0}
+            found = asked("products", typical=float(sizes["sizes"] / sizes["weight"]))
             count = self.ready.evidence(int(found["seen"]))
             return weights_of_products(names, found["products"] / found["weight"], count)
         even = np.full(len(names), 1 / len(names))

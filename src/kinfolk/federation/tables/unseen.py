@@ -8,7 +8,7 @@ import numpy as np
 
 from kinfolk.engine.wire import WireError
 from kinfolk.federation.tables.site_table import Answer, SiteTable
-from kinfolk.tables.blend import blend_cost, blended, error_products
+from kinfolk.tables.blend import blend_cost, blended, error_products, error_sizes, tamed
 from kinfolk.tables.families import family_of
 from kinfolk.tables.intervals import Intervals, Moments, Scales, TimeSums
 from kinfolk.tables.members.member import Fitted, Member, Sample, Value
@@ -113,11 +113,18 @@ class Unseen:
 
     # ------------------------------------------------------------------ weights
 
-    def products(self, names: Sequence[str], best: Ints, factors: Floats) -> Answer:
-        """Products of the errors of members on rows that they had not seen."""
+    def sizes(self, names: Sequence[str], best: Ints, factors: Floats) -> Answer:
+        """How large the errors of members are on rows that they had not seen, where numbers are predicted."""
         stacked, y, weight = self._stacked(names, best, factors)
-        found = error_products(stacked, y, weight, self.table.target)
-        return {}, {"products": found, "seen": np.int64(len(y)), "weight": np.float64(weight.sum())}
+        return {}, {"sizes": np.float64(weight @ error_sizes(stacked, y)), "weight": np.float64(weight.sum())}
+
+    def products(self, names: Sequence[str], best: Ints, factors: Floats, typical: float) -> Answer:
+        """Products of these errors; ``typical``: how large they are in the mean, where numbers are predicted."""
+        stacked, y, weight = self._stacked(names, best, factors)
+        target, seen = self.table.target, {"seen": np.int64(len(y)), "weight": np.float64(weight.sum())}
+        if target.kind == "number":
+            weight = tamed(weight, error_sizes(stacked, y), typical)
+        return {}, {"products": error_products(stacked, y, weight, target), **seen}
 
     def costs(self, names: Sequence[str], best: Ints, factors: Floats, weights: Floats) -> Answer:
         """The loss of a blend on rows that its members had not seen, and its derivatives in the weights."""

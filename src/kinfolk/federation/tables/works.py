@@ -228,10 +228,22 @@ WORKS: dict[str, Work] = {
         summed=True,
     ),
     "tied end": Work(gives={"losses": LOSSES}, summed=True),
+    "sizes": Work(
+        takes={
+            "best": Array("the best value of every member", ("members",), WHOLE),
+            "factors": Array("how much each fold counts", ("folds",)),
+        },
+        gives={
+            "sizes": Array("absolute errors, summed over rows"),
+            "weight": Array("how much they count"),
+        },
+        summed=True,
+    ),
     "products": Work(
         takes={
             "best": Array("the best value of every member", ("members",), WHOLE),
             "factors": Array("how much each fold counts", ("folds",)),
+            "typical": Array("mean absolute error; larger ones count less"),
         },
         gives={
             "products": Array("products of errors, summed over rows", ("members", "members")),
