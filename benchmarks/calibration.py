@@ -1,9 +1,11 @@
 """Are the sentences about a run true? Simulated tables whose truth is known.
 
-    python benchmarks/calibration.py            all cells, 400 judgements each (some ten minutes)
-    python benchmarks/calibration.py --quick    a few cells
-    python benchmarks/calibration.py --learn    tables through ``kinfolk.learn``, besides
-    python benchmarks/calibration.py --blend    what the blend costs beside its best member, and nothing else
+    python benchmarks/calibration.py                  judgements (400 in a cell), nodes, intervals: some ten minutes
+    python benchmarks/calibration.py --quick          a few cells
+    python benchmarks/calibration.py --learn          tables through ``kinfolk.learn``, besides
+    python benchmarks/calibration.py --blend          what the blend costs beside its best member, and nothing else
+    python benchmarks/calibration.py --all            all of this
+    python benchmarks/calibration.py --all --keep F   the same; lines are kept in file F, and a second call goes on
 
 Nodes lie on a square, each with the five nearest as neighbours, and have linear models of three features. In the world
 *same* all have one model, in *unrelated* each its own, in *clusters* three regions differ, in *smooth* models change
@@ -20,8 +22,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +60,7 @@ BASELINES = (Role.ALONE, Role.POOLED)
 METHODS = (Role.ALONE, Role.POOLED, Role.FINAL)
 LEVEL = 0.9  # of prediction intervals
 WINDOWS = 3  # of time, that residuals come from
+LATER = ((0.0, 0.0), (0.0, 0.5), (0.7, 0.5), (0.9, 0.0), (0.9, 0.5))  # memory of residuals, part common to all nodes
 OPTIONS: dict[str, Any] = {"node": "node", "target": "target", "coords": ("x", "y"), "features": ("a", "b", "c")}
 HEAD = (
     "| cell | judgements | true gain, median % | with an interval % | covered % | helps % | false % | |\n"
@@ -219,13 +225,23 @@ def remembering(rng: np.random.Generator, length: int, width: int, memory: float
 
 def cells(quick: bool, count: int) -> Iterator[Cell]:
     """All cells, or a few."""
+    return (make() for make in cell_makers(quick, count))
+
+
+def cell_makers(quick: bool, count: int) -> Iterator[partial[Cell]]:
+    """What makes them, one by one."""
     sizes = [(12, 6), (50, 12)] if quick else list(itertools.product((4, 12, 50, 200), (3, 12, 50)))
     for world, (nodes, rows) in itertools.product(WORLDS, sizes):
-        yield rows_cell(world, nodes, rows, count)
+        yield partial(rows_cell, world, nodes, rows, count)
     series = [(4, 40)] if quick else list(itertools.product((1, 4, 12, 40), (5, 20, 60, 200)))
     for (nodes, times), (memory, common) in itertools.product(series, ((0.0, 0.0), (0.9, 0.0), (0.9, 0.5))):
         if nodes > 1 or not common:
-            yield times_cell("smooth", nodes, times, memory, common, count)
+            yield partial(times_cell, "smooth", nodes, times, memory, common, count)
+
+
+def cell_line(make: partial[Cell]) -> str:
+    """The line of a cell."""
+    return make().line
 
 
 # ---------------------------------------------------------------------- nodes
@@ -251,13 +267,6 @@ def nodes_line(world: str, nodes: int, rows: int, count: int) -> str:
     )
 
 
-def nodes_table(count: int) -> str:
-    """What is told about nodes, world by world."""
-    head = "| cell | judgements | gains within two errors % | shares that hold % | wrongly named % |"
-    cases = itertools.product(WORLDS, ((50, 5), (50, 50), (200, 15)))
-    return "\n".join([head, "|" + " --- |" * 5, *(nodes_line(world, *size, count) for world, size in cases)])
-
-
 # ---------------------------------------------------------------------- prediction intervals
 
 
@@ -277,15 +286,10 @@ def interval_coverage(seed: int, nodes: int, rows: int, spread: float) -> tuple[
     return float(by_node[:nodes].mean()), float(np.quantile(by_node[:nodes], 0.1)), float(by_node[nodes:].mean())
 
 
-def interval_table(count: int) -> str:
+def interval_line(nodes: int, rows: int, spread: float, count: int) -> str:
     """Prediction intervals at 90 %: means over tables."""
-    head = "nodes × rows | spread of deviations | all rows % | tenth percentile of nodes % | nodes never seen % |"
-    lines = [f"| {head}", "|" + " --- |" * 5]
-    for nodes, rows in ((20, 3), (20, 50), (100, 10), (100, 50)):
-        for spread in (0.0, 0.3, 0.6):
-            found = 100 * np.mean([interval_coverage(seed, nodes, rows, spread) for seed in range(count)], axis=0)
-            lines.append(f"| {nodes} × {rows} | {spread:g} | " + " | ".join(f"{each:.1f}" for each in found) + " |")
-    return "\n".join(lines)
+    found = 100 * np.mean([interval_coverage(seed, nodes, rows, spread) for seed in range(count)], axis=0)
+    return f"| {nodes} × {rows} | {spread:g} | " + " | ".join(f"{each:.1f}" for each in found) + " |"
 
 
 def later_coverage(seed: int, nodes: int, times: int, memory: float, common: float) -> float:
@@ -301,15 +305,10 @@ def later_coverage(seed: int, nodes: int, times: int, memory: float, common: flo
     return float(((low <= values[test]) & (values[test] <= high)).mean())
 
 
-def later_table(count: int) -> str:
+def later_line(nodes: int, times: int, count: int) -> str:
     """Prediction intervals at 90 % for later times: means over tables."""
-    kinds = ((0.0, 0.0), (0.0, 0.5), (0.7, 0.5), (0.9, 0.0), (0.9, 0.5))
-    names = [f"memory {memory:g}, {common:.0%} common" for memory, common in kinds]
-    lines = ["| nodes × times | " + " | ".join(names) + " |", "|" + " --- |" * (len(kinds) + 1)]
-    for nodes, times in itertools.product((4, 20, 100), (16, 60, 240)):
-        found = [100 * np.mean([later_coverage(seed, nodes, times, *kind) for seed in range(count)]) for kind in kinds]
-        lines.append(f"| {nodes} × {times} | " + " | ".join(f"{each:.1f}" for each in found) + " |")
-    return "\n".join(lines)
+    found = [100 * np.mean([later_coverage(seed, nodes, times, *kind) for seed in range(count)]) for kind in LATER]
+    return f"| {nodes} × {times} | " + " | ".join(f"{each:.1f}" for each in found) + " |"
 
 
 # ---------------------------------------------------------------------- through the whole package
@@ -369,29 +368,105 @@ def blend_line(world: str, nodes: int, rows: int, count: int) -> str:
     return f"| {world}, {nodes} nodes × {rows} rows | {count} | {best} | {above.mean():.2f} | {error} |"
 
 
-def blend_table(quick: bool, count: int) -> Iterator[str]:
-    """What the blend costs, world by world."""
-    yield "| cell | tables | best member | blend above it % | standard error |"
-    yield "|" + " --- |" * 5
-    for world, rows in itertools.product(WORLDS, (6,) if quick else (3, 6, 12, 50)):
-        yield blend_line(world, 50, rows, count)
+def learnt_line(world: str, count: int) -> str:
+    """Judgements of whole runs of a world, and what the blend costs."""
+    cell, costs = Cell(f"{world}, through kinfolk.learn"), []
+    for seed in range(count):
+        nodes, rows = ((12, 6), (30, 6), (30, 12), (60, 3))[seed % 4]
+        run, losses = learnt(world, seed, nodes, rows)
+        cell.add(run.judgement, losses)
+        costs.append(above_best_member(losses))
+    return (
+        f"{cell.line}\n|  | above the best member: {np.mean(costs):.2f} % in the mean, {np.max(costs):.2f} % at most |"
+    )
 
 
-def learnt_cells(count: int) -> list[str]:
-    """Judgements of whole runs by world, and what the blend costs."""
-    lines = []
-    for world in WORLDS:
-        cell, costs = Cell(f"{world}, through kinfolk.learn"), []
-        for seed in range(count):
-            nodes, rows = ((12, 6), (30, 6), (30, 12), (60, 3))[seed % 4]
-            run, losses = learnt(world, seed, nodes, rows)
-            cell.add(run.judgement, losses)
-            costs.append(above_best_member(losses))
-        lines += [
-            cell.line,
-            f"|  | above the best member: {np.mean(costs):.2f} % in the mean, {np.max(costs):.2f} % at most |",
-        ]
-    return lines
+# ---------------------------------------------------------------------- the command
+
+
+def key_of(make: partial[str]) -> str:
+    """What tells a line from all others: the function that makes it, and its arguments."""
+    inner = make.args[0] if isinstance(make.args[0], partial) else make
+    return f"{inner.func.__name__} {inner.args}"
+
+
+class Kept:
+    """Lines that are finished, in a file if one is named: a command that was stopped goes on after them."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        there = file is not None and file.exists()
+        self.lines: dict[str, str] = dict(map(json.loads, file.read_text().splitlines())) if file and there else {}
+
+    def line(self, make: partial[str]) -> str:
+        """A line, made unless the file has it."""
+        key = key_of(make)
+        if key not in self.lines:
+            self.lines[key] = make()
+            if self.file is not None:
+                with self.file.open("a") as out:
+                    out.write(json.dumps([key, self.lines[key]]) + "\n")
+        return self.lines[key]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A table: its head, and what makes its lines."""
+
+    head: str
+    lines: list[partial[str]]
+
+
+def rule(names: str) -> str:
+    """The head of a table."""
+    return f"| {names} |\n|" + " --- |" * (names.count("|") + 1)
+
+
+def parts(quick: bool, count: int | None) -> dict[str, Part]:
+    """All tables; ``count``: tables or judgements in a cell, instead of the usual number."""
+    judged = count or (100 if quick else 400)
+    later = " | ".join(f"memory {memory:g}, {common:.0%} common" for memory, common in LATER)
+    sizes, spreads = ((20, 3), (20, 50), (100, 10), (100, 50)), (0.0, 0.3, 0.6)
+    return {
+        "judgements": Part(HEAD, [partial(cell_line, make) for make in cell_makers(quick, judged)]),
+        "nodes": Part(
+            rule("cell | judgements | gains within two errors % | shares that hold % | wrongly named %"),
+            [
+                partial(nodes_line, world, *size, 10 if quick else 100)
+                for world, size in itertools.product(WORLDS, ((50, 5), (50, 50), (200, 15)))
+            ],
+        ),
+        "intervals": Part(
+            rule("nodes × rows | spread of deviations | all rows % | tenth percentile of nodes % | nodes never seen %"),
+            [
+                partial(interval_line, *size, spread, 5 if quick else 40)
+                for size, spread in itertools.product(sizes, spreads)
+            ],
+        ),
+        "later": Part(
+            rule(f"nodes × times | {later}"),
+            [
+                partial(later_line, nodes, times, 10 if quick else 200)
+                for nodes, times in itertools.product((4, 20, 100), (16, 60, 240))
+            ],
+        ),
+        "learn": Part(HEAD, [partial(learnt_line, world, 8 if quick else 80) for world in WORLDS]),
+        "blend": Part(
+            rule("cell | tables | best member | blend above it % | standard error"),
+            [
+                partial(blend_line, world, 50, rows, count or 5)
+                for world, rows in itertools.product(WORLDS, (6,) if quick else (3, 6, 12, 50))
+            ],
+        ),
+    }
+
+
+def wanted(given: argparse.Namespace) -> list[str]:
+    """The names of the tables that are asked for."""
+    usual = ["judgements", "nodes", "intervals", "later"]
+    if given.all:
+        return [*usual, "learn", "blend"]
+    return ["blend"] if given.blend else [*usual, *(["learn"] if given.learn else [])]
 
 
 def main() -> None:
@@ -400,24 +475,21 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few cells")
     parser.add_argument("--learn", action="store_true", help="tables through kinfolk.learn, besides")
     parser.add_argument("--blend", action="store_true", help="what the blend costs, and nothing else")
-    parser.add_argument("--count", type=int, help="judgements in a cell")
+    parser.add_argument("--all", action="store_true", help="everything")
+    parser.add_argument("--count", type=int, help="judgements, or tables of the blend, in a cell")
+    parser.add_argument("--keep", type=Path, help="file that keeps finished lines, to go on after a stop")
     given = parser.parse_args()
-    count = given.count or (100 if given.quick else 400)
-    if given.blend:
-        for line in blend_table(given.quick, given.count or 5):
-            print(line, flush=True)
-        return
-    found = []
-    print(HEAD)
-    for cell in cells(given.quick, count):
-        found.append(cell)
-        print(cell.line, flush=True)
-    print(f"\n{sum(cell.fails for cell in found)} of {len(found)} cells fail\n")
-    print(nodes_table(10 if given.quick else 100))
-    print("\n" + interval_table(5 if given.quick else 40))
-    print("\n" + later_table(10 if given.quick else 200))
-    if given.learn:
-        print("\n" + "\n".join(learnt_cells(8 if given.quick else 80)))
+    kept, found = Kept(given.keep), parts(given.quick, given.count)
+    for name in wanted(given):
+        print(found[name].head)
+        lines = []
+        for make in found[name].lines:
+            lines.append(kept.line(make))
+            print(lines[-1], flush=True)
+        failed = (
+            f"\n{sum('**fails**' in line for line in lines)} of {len(lines)} cells fail" if name == "judgements" else ""
+        )
+        print(failed)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The judgement on worlds whose truth is known: intervals, verdicts, power, gains of nodes, prediction intervals."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import networkx
@@ -465,6 +466,27 @@ def test_what_the_blend_costs_beside_its_members_is_measured_on_fresh_rows():
 
 
 # ---------------------------------------------------------------------- classes
+
+
+def test_a_calibration_that_was_stopped_goes_on(tmp_path):
+    made = []
+
+    def line(cell, count):
+        made.append((cell, count))
+        return f"| {cell} |"
+
+    for _ in range(2):
+        assert calibration.Kept(tmp_path / "kept").line(partial(line, "same", 5)) == "| same |"
+    assert made == [("same", 5)]
+    calibration.Kept(tmp_path / "kept").line(partial(line, "same", 6))
+    assert made == [("same", 5), ("same", 6)]
+
+
+def test_all_parts_of_the_calibration_have_lines_of_their_own():
+    """Lines are kept by what makes them: two alike would be one."""
+    for quick in (True, False):
+        made = [make for part in calibration.parts(quick, None).values() for make in part.lines]
+        assert len({calibration.key_of(make) for make in made}) == len(made) > 20
 
 
 def test_scores_of_classes_are_those_of_scikit_learn():
