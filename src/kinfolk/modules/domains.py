@@ -29,6 +29,7 @@ from torch.func import functional_call
 from kinfolk.checks import InputError, listing
 from kinfolk.modules.domain_graph import DomainGraph
 from kinfolk.modules.flat import FlatModule, copied, drawing_from, redraw
+from kinfolk.modules.graph_network import GraphNetwork
 from kinfolk.typing import Floats
 
 MOST_ENTRIES = 2**24  # of W in a layer
@@ -132,7 +133,7 @@ class DomainResidual(nn.Module):  # type: ignore[misc]  # torch is not read by m
             stacked = torch.stack([dict(start.named_buffers())[name].detach() for start in starts])
             self.register_buffer(_key(name), stacked)
         self.filters, size = _filters([tuple(value.shape) for value in layer.parameters()])
-        self.graph = None if graph is None else _GraphNetwork(graph, self.filters, size)
+        self.graph = None if graph is None else GraphNetwork(graph, self.filters, size)
 
     def forward(self, z: Any) -> Any:
         """Eq (4) for rows z."""
@@ -254,49 +255,6 @@ class DomainResidual(nn.Module):  # type: ignore[misc]  # torch is not read by m
         sizes = [shape.numel() // V.shape[1] for shape in shapes.values()]
         split = V.split(sizes, dim=2)
         return {name: part.reshape(-1, *shape) for part, (name, shape) in zip(split, shapes.items(), strict=True)}
-
-
-class _GraphNetwork(nn.Module):  # type: ignore[misc]  # torch is not read by mypy
-    """Eq (5), once or twice, over V (domains, filters, parameters)."""
-
-    def __init__(self, settings: DomainGraph, filters: int, size: int) -> None:
-        super().__init__()
-        self.settings = settings
-        width = size if settings.shared else filters * size
-        self.projections = nn.ModuleList(_Projection(settings, width) for _ in range(settings.layers))
-
-    def forward(self, V: Any, adjacency: Any, rows: Any = None) -> Any:
-        """V̂, or its rows chosen by the matrix ``rows`` with a single one in each."""
-        shape = V.shape[1:]
-        if not self.settings.shared:
-            V = V.reshape(len(V), 1, -1)
-        last = adjacency if rows is None else rows @ adjacency
-        for k, projection in enumerate(self.projections, start=1):
-            V = projection(torch.tensordot(last if k == len(self.projections) else adjacency, V, dims=1))
-            V = torch.relu(V) if self.settings.relu else V
-        return V.reshape(-1, *shape)
-
-
-class _Projection(nn.Module):  # type: ignore[misc]  # torch is not read by mypy
-    """V W along the last axis."""
-
-    def __init__(self, settings: DomainGraph, width: int) -> None:
-        super().__init__()
-        thin = max(1, width // settings.factor)
-        self.whole = nn.Parameter(torch.eye(width)) if settings.projection == "full" else None
-        self.down = self.up = None
-        self.residual = settings.residual or settings.projection == "none"
-        if settings.projection == "bottleneck":
-            self.down = nn.Parameter(torch.randn(width, thin) / width**0.5)
-            self.up = nn.Parameter(torch.zeros(thin, width) if self.residual else torch.randn(thin, width) / thin**0.5)
-
-    def forward(self, V: Any) -> Any:
-        """V W."""
-        if self.whole is not None:
-            return V @ self.whole
-        if self.down is None:
-            return V
-        return V + V @ self.down @ self.up if self.residual else V @ self.down @ self.up
 
 
 # ---------------------------------------------------------------------- making and looking

@@ -59,7 +59,7 @@ class MixedClients(DiscoveryByLook):
         Into how many groups a client cuts the rows of a class: as many domains as it may hold.
     """
 
-    filters: Annotated[int, AtLeast(1)] = 16
+    filters: Annotated[int, AtLeast(1)] = 32
     parts: Annotated[int, AtLeast(2)] = 2
 
     exchanges: ClassVar[int] = 1 + EXCHANGES
