@@ -36,8 +36,9 @@ PATIENCE = 15  # steps without progress
 TO_BORDER = 0.99  # the part of the way to the border that a step may go
 SHIFT = 1e-13
 CORRECTIONS = 2
-LONG_ENOUGH = 1.0 / TO_BORDER  # a step that goes all the way
 WORTHWHILE = 1.05  # times as far
+LONG_ENOUGH = 1.0 / WORTHWHILE  # a step that is not worth a correction
+CENTRING = 2  # the power of what a prediction leaves of the gap, as a part, at which the step aims
 HALVINGS = 15
 ASTRAY = 1.2  # times the miss of stationarity before a step
 REFINEMENTS = 10
@@ -171,7 +172,7 @@ class _Method:
         if self.cones:
             part = min(1.0, self._longest())
             left = sum(cone.gap_after(part) for cone in self.cones) / gap if degree else 0.0
-            target = max(left, 0.0) ** 3 * gap / max(degree, 1)
+            target = max(left, 0.0) ** CENTRING * gap / max(degree, 1)
             change = self._corrected(solver, target, self._direction(solver, target, True))
         self._move(change, min(1.0, TO_BORDER * self._longest()))
 
