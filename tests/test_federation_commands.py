@@ -500,6 +500,7 @@ def clinics(tmp_path):
 def test_sites_learn_together_from_tables_and_keep_their_blend(clinics, tmp_path):
     services = {site: participant.service() for site, participant in clinics.items()}
     agreement = clinics["north"].invitation.agreement
+    assert "derivatives, asked for 1 time, of 3 models" in clinics["north"].leaving()["how often"][1]
     assert agreement.graph(tmp_path / "clinics").edge_count == 0  # the settings decide who may be kin
     run = learn_together(Direct(services), list(SITES), agreement.table_settings)
     assert set(results_of(run)) >= {"leaderboard", "judgement", "nodes", "notes"}

@@ -281,7 +281,7 @@ class FitParticipant(Participant):
         if self.invitation.agreement.secure and self.invitation.agreement.fewest:
             told["masks"] = [BEGUN_ANEW]
         often = [f"{self.invitation.agreement.runs:,} jobs at most; more are refused."]
-        often += Bounds.of(settings, self._target).sentences()
+        often.append(Bounds.of(settings, self._target).sentence())
         lanes = [f"{IN_LANES}.", *_caution(sizes, len(settings.features))]
         return {**told, "outcome": [TOLD], "lanes": lanes, "how often": often}
 

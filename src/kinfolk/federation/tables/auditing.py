@@ -35,7 +35,7 @@ from kinfolk.tables.rows import Rows
 from kinfolk.typing import Floats, Ints
 
 BEGINNING = ("describe", "count", "totals", "scale", "encode")
-QUICK = Effort(starts=1, evaluations=25)  # a job takes longer to repeat than a run
+QUICK = Effort(starts=1, evaluations=12)  # a job takes longer to repeat than a run
 ATTACKED = ("derivatives", "kin sums", "kin", "traces")
 
 

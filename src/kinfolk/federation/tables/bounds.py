@@ -96,14 +96,21 @@ class Bounds:
                 "more."
             )
 
-    def sentences(self) -> list[str]:
-        """For the owner of a site, before anything leaves."""
-        asked = (
-            f"In each of them at most {self.questions['derivatives']:,} questions about derivatives, of "
-            f"{self.models['derivatives']:,} models each, {self.questions['slopes move']:,} about steps of random "
-            f"slopes, and {LANE_RUNS} runs in lanes with {self.lanes:,} fits each; more are refused."
+    def sentence(self) -> str:
+        """For the owner of a site, before anything leaves.
+
+        >>> print(Bounds.of(Settings("shop", "sales"), Target()).sentence())
+        In each of them at most: derivatives, asked for 1 time, of 6 models; steps of random slopes, 1 time; runs in lanes, 3 with 90 fits each. More are refused.
+        """  # noqa: E501
+        return (
+            f"In each of them at most: derivatives, asked for {_times(self.questions['derivatives'])}, of "
+            f"{self.models['derivatives']:,} models; steps of random slopes, {_times(self.questions['slopes move'])}; "
+            f"runs in lanes, {LANE_RUNS} with {self.lanes:,} fits each. More are refused."
         )
-        return [asked]
+
+
+def _times(count: int) -> str:
+    return "1 time" if count == 1 else f"{count:,} times"
 
 
 def _sizes(name: str, arrays: Arrays, axis: str) -> list[int]:
