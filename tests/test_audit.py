@@ -30,7 +30,7 @@ from kinfolk.federation.spending import spent
 from kinfolk.federation.tables.learning import learn_together
 from kinfolk.federation.tables.masks import Masks, salt_of, summed, to_numbers
 from kinfolk.federation.taking_part import Participant
-from kinfolk.report import words
+from kinfolk.report import privacy_words
 from kinfolk.report.audit import AuditFacts, write_audit
 from kinfolk.report.federation import FederationFacts, write_federation
 
@@ -285,7 +285,9 @@ def test_of_nodes_with_equally_many_rows_those_are_attacked_that_others_read(tmp
 @pytest.mark.parametrize("trials", [40, 100])
 def test_the_page_knows_how_far_chance_alone_goes(trials):
     draws = [told_apart(*rng.normal(size=(2, trials, 20))).auc for rng in map(np.random.default_rng, range(300))]
-    assert np.std(draws) == pytest.approx(words.audit_deviation(trials), rel=0.2)  # of 300 draws it is known to 4 %
+    assert np.std(draws) == pytest.approx(
+        privacy_words.audit_deviation(trials), rel=0.2
+    )  # of 300 draws it is known to 4 %
 
 
 def test_what_noise_promises_is_what_a_site_with_it_has_spent(tmp_path):
@@ -334,11 +336,11 @@ def test_the_summary_takes_the_worst_of_all_sites(tmp_path):
         "0.90 without noise, 0.50 with noise", "0.10 without noise, 0.00 with noise",
         "0.20 without noise, 1.00 with noise",
     ]  # fmt: skip
-    assert words.AUDIT_MIXED in summary
+    assert privacy_words.AUDIT_MIXED in summary
     assert "Caution" not in page
     alone = write_audit([south], tmp_path / "alone.html").read_text()
-    assert words.AUDIT_TRY_NOISE in alone
-    assert words.AUDIT_MIXED not in alone
+    assert privacy_words.AUDIT_TRY_NOISE in alone
+    assert privacy_words.AUDIT_MIXED not in alone
     (tmp_path / "audit.html").write_text("mine")
     with pytest.raises(InputError, match="holds something else"):
         write_audit([south], tmp_path / "audit.html")
@@ -579,7 +581,7 @@ def test_a_job_is_audited_by_command(fitted):
     assert "of 'a few' one row is held out" in " ".join(result.output.split())
     page = (folder / "audit.html").read_text()
     assert re.search(r"Without masked sums: a neighbouring site[^;]*; coordinator finds the row; relay: nothing", page)
-    assert words.AUDIT_OF_TABLES in page
+    assert privacy_words.AUDIT_OF_TABLES in page
     line = ("site", "audit", folder / "a.invite", "--data", folder / "a.csv", "--folder", folder / "a")
     assert "Expected no noise where tables are learnt from" in sentence(run_command(*line, "--clip", 1, "--noise", 1))
     other = pandas.read_csv(folder / "a.csv").assign(dose=0.5)

@@ -112,25 +112,3 @@ def test_infinity_is_refused():
     encoder = Encoder.fit(plain(table(40, 0), COLUMNS), COLUMNS)
     with pytest.raises(InputError, match="finite numbers in column 'price'"):
         encoder.transform(plain(table(40, 0).assign(price=np.inf), COLUMNS))
-
-
-def test_a_number_far_from_all_others_counts_as_ten_deviations():
-    """The limit comes from the training rows; marks, categories and dates have none."""
-    train, new = plain(table(4001, 0), COLUMNS), plain(table(40, 1).assign(price=[1e9, -1e9] * 20), COLUMNS)
-    encoder = Encoder.fit(train, COLUMNS)
-    again = Encoder.of(json.loads(json.dumps(encoder.to_json())), encoder.to_arrays())
-    for each in (encoder, again):
-        np.testing.assert_array_equal(each.transform(new)[:, 0], [10.0, -10.0] * 20)
-        assert each.moved(each.transform(new)).any(axis=0).tolist() == [True, False, False]
-        assert not each.moved(each.transform(train)).any()
-    rare = plain(table(4001, 0).assign(price=[np.nan, *[1.0] * 4000]), COLUMNS)
-    assert Encoder.fit(rare, COLUMNS).transform(rare).max() > 60
-
-
-def test_an_encoder_of_an_earlier_version_has_no_limit():
-    encoder = Encoder.fit(plain(table(400, 0), COLUMNS), COLUMNS)
-    noted = {name: each for name, each in encoder.to_json().items() if name != "farthest"}
-    before = Encoder.of(noted, encoder.to_arrays())
-    assert before.transform(plain(table(40, 1).assign(price=1e9), COLUMNS)).max() > 1e8
-    with pytest.raises(ValueError, match="end nowhere"):
-        Encoder.of({**noted, "farthest": float("nan")}, encoder.to_arrays())

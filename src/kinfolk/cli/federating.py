@@ -19,7 +19,7 @@ from rich.table import Table
 from kinfolk.checks import InputError, comma_list, installed
 from kinfolk.cli.jobs import write_table
 from kinfolk.cli.printing import print_exact, shown
-from kinfolk.report import words
+from kinfolk.report import privacy_words, words
 from kinfolk.report.audit import AuditFacts, write_audit
 from kinfolk.report.federation import FederationFacts, write_federation, write_fitted
 from kinfolk.tables import read_table
@@ -361,14 +361,14 @@ def _show_spent(folder: Path) -> None:
 def _print_promise(found: pandas.DataFrame, console: Console) -> None:
     if found.empty:
         return
-    table = Table(title=words.PROMISE, title_justify="left")
+    table = Table(title=privacy_words.PROMISE, title_justify="left")
     for name, justify in (("to", "left"), ("messages", "right"), ("ε", "right"), ("δ", "right")):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for row in found.to_dict("records"):
-        numbers = f"{row['messages']:,}", words.epsilon(row["epsilon"]), f"{row['delta']:g}"
+        numbers = f"{row['messages']:,}", privacy_words.epsilon(row["epsilon"]), f"{row['delta']:g}"
         table.add_row(shown(row["to"]), *numbers)
     console.print(table)
-    console.print(words.NOT_COVERED, highlight=False)
+    console.print(privacy_words.NOT_COVERED, highlight=False)
 
 
 def audit_site(
@@ -425,16 +425,16 @@ def _audited(participant: Any, run: Any, noise: Any, nodes: int, trials: int) ->
     for tried, found in facts.tables:
         console.print(_audit_table(facts.site, tried, found))
     if facts.few:
-        console.print(shown(words.audit_caution(facts.few)))
+        console.print(shown(privacy_words.audit_caution(facts.few)))
     if facts.held_out_alone:
-        console.print(shown(words.audit_held_out(facts.held_out_alone)))
+        console.print(shown(privacy_words.audit_held_out(facts.held_out_alone)))
     if facts.promise is not None:
         _print_promise(facts.promise, console)
     return facts
 
 
 def _audit_table(site: str, tried: str, found: pandas.DataFrame) -> Table:
-    title = f"{words.audit_title([repr(site)])}, {tried}"
+    title = f"{privacy_words.audit_title([repr(site)])}, {tried}"
     table = Table(title=shown(title), title_justify="left")
     for column in ("node", "rows", "who reads", "and knows"):
         table.add_column(column)
@@ -452,7 +452,7 @@ def _audit_table(site: str, tried: str, found: pandas.DataFrame) -> Table:
 
 def _write_audit(facts: list[AuditFacts], folder: Path) -> None:
     console = Console()
-    console.print(words.AUDIT_LEGEND, highlight=False)
+    console.print(privacy_words.AUDIT_LEGEND, highlight=False)
     console.print("The page:", shown(write_audit(facts, folder / AUDIT_PAGE), style="bold"))
 
 

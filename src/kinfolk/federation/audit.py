@@ -36,7 +36,7 @@ from kinfolk.federation.service import CURRENT, Agreed, kept_mark
 from kinfolk.federation.site_run import JOINED, RECORDED, Care, SiteRun
 from kinfolk.federation.spending import noise_of, spent
 from kinfolk.progress import Bar, progress_bar
-from kinfolk.report.words import AUDIT_KNOWS
+from kinfolk.report.privacy_words import AUDIT_KNOWS
 from kinfolk.typing import Bools, Floats, Ints
 
 COORDINATOR, RELAY = "coordinator", "relay"

@@ -11,7 +11,7 @@ import pandas
 
 from kinfolk.engine.files import write_output
 from kinfolk.engine.noise import Noise
-from kinfolk.report import words
+from kinfolk.report import privacy_words
 from kinfolk.report.page import is_page, templates
 
 
@@ -25,7 +25,9 @@ class Measure(NamedTuple):
 
 
 MEASURES = (
-    Measure("auc", lambda auc: 2 * auc - 1, pandas.Series.max, lambda trials: 4 * words.audit_deviation(trials)),
+    Measure(
+        "auc", lambda auc: 2 * auc - 1, pandas.Series.max, lambda trials: 4 * privacy_words.audit_deviation(trials)
+    ),
     Measure("hits", lambda hits: hits, pandas.Series.max),
     Measure("reconstruction", lambda error: 1 - error, pandas.Series.min),
 )
@@ -77,8 +79,8 @@ class AuditFacts:
     @property
     def tables(self) -> list[tuple[str, pandas.DataFrame]]:
         """What was told without noise or masks, and, if that was tried, with them; each with its name."""
-        noisy = words.audit_noise(None), words.audit_noise(self.noise)
-        names = words.audit_worlds(self.masks) if self.masks else noisy
+        noisy = privacy_words.audit_noise(None), privacy_words.audit_noise(self.noise)
+        names = privacy_words.audit_worlds(self.masks) if self.masks else noisy
         worlds = [self.without] + ([] if self.behind is None else [self.behind])
         return list(zip(names, worlds, strict=False))
 
@@ -118,7 +120,7 @@ def write_audit(facts: Sequence[AuditFacts], path: Path) -> Path:
     text = templates().get_template("audit.html").render(
         facts=facts, worst=_worst(facts), nodes={each.site: _nodes(each) for each in facts},
         noisy=any(tried), mixed=any(tried) and not all(tried), masks=facts[0].masks,
-        worlds=words.audit_worlds(facts[0].masks), statements={each.site: _statements(each) for each in facts},
+        worlds=privacy_words.audit_worlds(facts[0].masks), statements={each.site: _statements(each) for each in facts},
     )  # fmt: skip
     write_output(path, text.encode(), is_page)
     return path
@@ -129,7 +131,7 @@ def _worst(facts: Sequence[AuditFacts]) -> list[Line]:
     worlds = [pandas.concat([each.without for each in facts])]
     behind = [each.behind for each in facts if each.behind is not None]
     worlds += [pandas.concat(behind)] if behind else []
-    kinds = [world.assign(place=world["place"].map(words.audit_place)) for world in worlds]
+    kinds = [world.assign(place=world["place"].map(privacy_words.audit_place)) for world in worlds]
     return _lines(kinds, facts[0].trials)
 
 
@@ -147,11 +149,13 @@ def _statements(facts: AuditFacts) -> dict[str, str]:
     out = {}
     for node in facts.without["node"].unique():
         told = [
-            (name, words.audit_place(row["place"]), float(row["auc"]), float(row["reconstruction"]))
+            (name, privacy_words.audit_place(row["place"]), float(row["auc"]), float(row["reconstruction"]))
             for name, table in facts.tables
-            for row in table[(table["node"] == node) & (table["knows"] == words.AUDIT_KNOWS[1])].to_dict("records")
+            for row in table[(table["node"] == node) & (table["knows"] == privacy_words.AUDIT_KNOWS[1])].to_dict(
+                "records"
+            )
         ]
-        out[str(node)] = words.audit_statement(told, facts.trials) if told else ""
+        out[str(node)] = privacy_words.audit_statement(told, facts.trials) if told else ""
     return out
 
 
@@ -159,7 +163,7 @@ def _lines(worlds: Sequence[pandas.DataFrame], trials: int) -> list[Line]:
     """A line for every place and knowledge, the same places together and the relay last."""
     cases = dict.fromkeys(zip(worlds[0]["place"], worlds[0]["knows"], strict=True))
     lines = []
-    for place, knows in sorted(cases, key=lambda case: words.audit_order(case[0])):
+    for place, knows in sorted(cases, key=lambda case: privacy_words.audit_order(case[0])):
         found = [world[(world["place"] == place) & (world["knows"] == knows)] for world in worlds]
         dots = [_dots(measure, [each[measure.column] for each in found], trials) for measure in MEASURES]
         lines.append(Line(place, knows, dots))

@@ -12,7 +12,7 @@ import pandas
 import plotly.offline
 
 from kinfolk.engine.files import write_output
-from kinfolk.report import words
+from kinfolk.report import privacy_words, words
 from kinfolk.report.facts import Role, RunFacts
 from kinfolk.report.groups import group_table
 from kinfolk.report.payload import payload
@@ -35,7 +35,7 @@ def templates() -> jinja2.Environment:
     made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     filters = (words.number, words.breakable, words.signed, words.size, words.share_of_one)
     made.filters.update({each.__name__: each for each in filters})
-    made.globals["words"] = words
+    made.globals |= {"words": words, "privacy_words": privacy_words}
     return made
 
 

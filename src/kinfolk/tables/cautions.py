@@ -13,6 +13,7 @@ from kinfolk.typing import Bools, Floats, Ints
 FEW_ROWS = 10  # of a class in the test
 SOME_ROWS, SOME_NODES = 3, 5  # from which deviations are known, and can be compared
 TENFOLD = 10.0
+FAR = 10.0  # deviations from the mean of a column
 
 
 def cautions(columns: Columns, target: Target, y: Floats, owner: Ints, held_out: Bools) -> list[Note]:
@@ -45,12 +46,12 @@ def _scales(target: Target, y: Floats, owner: Ints) -> list[Note]:
     return [Note("different scales")] if high > TENFOLD * low else []
 
 
-def far_numbers(encoder: Encoder, X: Floats) -> list[Note]:
-    """Columns with numbers that the encoder has moved nearer to the mean; not those of two values, such as 0 and 1."""
-    moved = encoder.moved(X)
-    columns = [k for k in np.flatnonzero(moved.any(axis=0)) if len(np.unique(X[:, k])) > 2]
-    if not columns:
-        return []
+def far_numbers(columns: Columns, encoder: Encoder, X: Floats) -> list[Note]:
+    """Columns with numbers far from all others, perhaps mistakes; not those of two values, such as 0 and 1."""
     names = encoder.get_feature_names_out()
-    count = int(moved[:, columns].any(axis=1).sum())
-    return [Note("far numbers", {"columns": [names[k] for k in columns], "count": count})]
+    far = {name: np.abs(X[:, k]) > FAR for k, name in enumerate(names) if name in columns.numbers}
+    some = [name for name, rows in far.items() if rows.any() and len(np.unique(X[:, names.index(name)])) > 2]
+    if not some:
+        return []
+    count = int(np.any([far[name] for name in some], axis=0).sum())
+    return [Note("far numbers", {"columns": some, "count": count})]

@@ -13,13 +13,12 @@ import pandas
 from kinfolk.checks import InputError, listing
 from kinfolk.tables.columns import Columns, as_numbers, as_texts, plain_value, some_rows
 from kinfolk.tables.dates import ISO, READERS, as_times, written_like
-from kinfolk.typing import Bools, Floats
+from kinfolk.typing import Floats
 
 MOST_CATEGORIES = 20  # more are joined into one
 DAY = 86_400.0  # seconds
 NO_FEATURE = "(no feature)"  # the name of a column of zeros, where there is nothing to predict from but the node
 NOTHING_LEFT = 1e300  # a scale in which any number is next to zero
-FARTHEST = 10.0  # deviations from the mean: a number that is farther away counts as one that is this far
 PERIODS = {"hour": DAY, "weekday": 7 * DAY, "season": 365.25 * DAY}
 
 
@@ -173,7 +172,6 @@ class Encoder:
     dates: tuple[DateColumn, ...]
     centre: Floats  # (outputs,) what is subtracted from each number
     scale: Floats  # (outputs,) what it is then divided by
-    farthest: float | None = None  # the most that is left of a column of numbers, above or below zero; None: all of it
 
     @classmethod
     def fit(cls, rows: pandas.DataFrame, columns: Columns) -> Encoder:
@@ -189,9 +187,7 @@ class Encoder:
         Returns
         -------
         Encoder
-            Numbers and dates get mean 0 and deviation 1. Categories stay 0 and 1. A number that is more than ten
-            deviations from the mean is moved to ten: a comma in the wrong place should not decide on a linear model,
-            nor on what it predicts.
+            Numbers and dates get mean 0 and deviation 1. Categories stay 0 and 1.
         """
         bare = cls(
             tuple(NumberColumn.fit(name, _floats(rows[name])) for name in columns.numbers),
@@ -204,15 +200,16 @@ class Encoder:
         return bare.scaled(raw.mean(axis=1), raw.var(axis=1), len(rows))
 
     def scaled(self, mean: Floats, variance: Floats, count: int) -> Encoder:
-        """The same with mean 0 and deviation 1, given those of ``count`` rows that it encodes; numbers end at ±10.
+        """The same with mean 0 and deviation 1, given those of ``count`` rows that it encodes.
 
         The deviation is 1 where it differs from 0 by rounding alone, as in ``StandardScaler``.
         """
         rounding = np.finfo(np.float64).eps * count
         same = variance <= rounding * variance + (rounding * mean) ** 2
         deviation = np.where(same, 1.0, np.sqrt(variance))
-        centre, scale = np.where(self._scaled, mean, 0.0), np.where(self._scaled, deviation, 1.0)
-        return dataclasses.replace(self, centre=centre, scale=scale, farthest=FARTHEST)
+        return dataclasses.replace(
+            self, centre=np.where(self._scaled, mean, 0.0), scale=np.where(self._scaled, deviation, 1.0)
+        )
 
     @property
     def columns(self) -> set[str]:
@@ -228,12 +225,9 @@ class Encoder:
         return scaled or [False]
 
     @property
-    def _kept_numbers(self) -> list[str]:
-        return [column.name for column in self.numbers if column.mean is not None]
-
-    @property
     def _number_names(self) -> list[str]:
-        return self._kept_numbers + [f"missingindicator_{column.name}" for column in self.numbers if column.marked]
+        kept = [column.name for column in self.numbers if column.mean is not None]
+        return kept + [f"missingindicator_{column.name}" for column in self.numbers if column.marked]
 
     @property
     def _category_names(self) -> list[str]:
@@ -278,24 +272,14 @@ class Encoder:
             *(column.numbers(rows[column.name]) for column in self.categories),
             *(column.numbers(rows[column.name]) for column in self.dates),
         ]
-        found: Floats = (np.concatenate(parts, axis=1) - self.centre) / self.scale
-        if self.farthest is not None:
-            numbers = found[:, : len(self._kept_numbers)]
-            np.clip(numbers, -self.farthest, self.farthest, out=numbers)
-        return found
-
-    def moved(self, X: Floats) -> Bools:
-        """Where numbers were so far from the mean that they were moved (rows, columns of numbers)."""
-        numbers = np.abs(X[:, : len(self._kept_numbers)])
-        return np.asarray(numbers >= (np.inf if self.farthest is None else self.farthest))
+        return (np.concatenate(parts, axis=1) - self.centre) / self.scale
 
     def to_json(self) -> dict[str, Any]:
         """What was noted of every column, as JSON can hold it."""
-        parts = {
+        return {
             kind: [list(dataclasses.astuple(column)) for column in getattr(self, kind)]
             for kind in ("numbers", "categories", "dates")
         }
-        return {**parts, "farthest": self.farthest}
 
     def to_arrays(self) -> dict[str, Floats]:
         """The scale of the outputs."""
@@ -334,15 +318,11 @@ class Encoder:
             DateColumn(str(name), float(middle), tuple(each for each in circles if PERIODS[each]), _known_way(written))
             for name, middle, circles, written in noted["dates"]
         ]
-        centre, scale = (np.asarray(arrays[name], dtype=np.float64) for name in ("centre", "scale"))
-        farthest = noted.get("farthest")  # files of earlier versions have none
-        end = None if farthest is None else float(farthest)
-        encoder = cls(tuple(numbers), tuple(categories), tuple(dates), centre, scale, end)
+        scales = [np.asarray(arrays[name], dtype=np.float64) for name in ("centre", "scale")]
+        encoder = cls(tuple(numbers), tuple(categories), tuple(dates), *scales)
         for values in (encoder.centre, encoder.scale):
             if values.shape != (len(encoder.get_feature_names_out()),) or not np.isfinite(values).all():
                 raise ValueError("a scale that does not fit the columns")
-        if encoder.farthest is not None and not encoder.farthest > 0:
-            raise ValueError("numbers that end nowhere")
         return encoder
 
 

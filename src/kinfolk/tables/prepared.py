@@ -154,7 +154,7 @@ def prepare(
         *found,
         *_counted("test rows of unseen classes", int(unseen.sum())),
         *cautions(columns, target, y, owner, held_out),
-        *far_numbers(encoder, rows.X),
+        *far_numbers(columns, encoder, rows.X),
     ]
     marks = fingerprint(given), "" if edges is None else fingerprint(edges)
     return Prepared(
