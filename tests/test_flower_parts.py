@@ -392,6 +392,7 @@ def test_a_program_and_all_that_it_has_started_end_with_their_owner(number, tmp_
     owner = OWNER.replace(
         "import Program", "import Program; from kinfolk.federation.flower import processes; processes.GRACE = 1.0"
     )
+    owner = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{owner}"  # a shell may ignore it
     process = subprocess.Popen(
         [sys.executable, "-c", owner, STUBBORN, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )

@@ -5,7 +5,7 @@
 ℓ is the target's own loss, m_0 the smallest error of the m members. n rows were predicted (times, or nodes, where these
 are held out): π has ½ n / (n + 60) for boosting and shares the rest out, and κ = min(1, 3 / n). v_r is the same for
 all rows, or smaller for earlier times. Where numbers are predicted, it is smaller for rows that members fail at: errors
-count as if they were at most three times the mean error, since a few rows would decide on all weights otherwise.
+count as if they were at most eight times the mean error, since a few rows would decide on all weights otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CERTAIN = 3.0  # κ = this / n
 TRUSTED = 60  # n at which trees have half of their share: they go astray first where little was predicted
 TREES = ("trees", "boosted", "site-boosted", "site-tied")
 NEGLIGIBLE = 1e-4  # a weight
-LARGE = 3.0  # times the mean size of errors: those of a row are not counted as larger
+LARGE = 8.0  # times the mean size of errors: those of a row are not counted as larger
 MOST_ENUMERATED = 10  # members whose sets are all tried
 Cost = Callable[[Floats], tuple[float, Floats]]  # from weights to the loss of the blend, and its derivatives
 
@@ -178,9 +178,9 @@ def error_sizes(stacked: Floats, y: Floats) -> Floats:
 
 
 def tamed(importance: Floats, sizes: Floats, typical: float) -> Floats:
-    """v_r such that squared errors of a row count as if they were at most three times the typical one.
+    """v_r such that squared errors of a row count as if they were at most eight times the typical one.
 
-    >>> tamed(np.ones(3), np.array([1.0, 3.0, 6.0]), 1.0).tolist()
+    >>> tamed(np.ones(3), np.array([1.0, 8.0, 16.0]), 1.0).tolist()
     [1.0, 1.0, 0.25]
     """
     factor = np.divide(LARGE * typical, sizes, out=np.ones_like(sizes), where=sizes > LARGE * typical)
