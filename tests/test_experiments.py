@@ -10,7 +10,16 @@ from typer.testing import CliRunner
 from kinfolk import InputError, graphs
 from kinfolk.cli import app
 from kinfolk.datasets import block_regression, chain_regression, clustered_regression, star_regression
-from kinfolk.experiments import EXPERIMENTS, fedrelax, find, gtv, unfinished
+from kinfolk.experiments import (
+    EXPERIMENTS,
+    fedrelax,
+    fedrelax_runs,
+    fedrelax_trees,
+    fedrelax_variation,
+    find,
+    gtv,
+    unfinished,
+)
 from kinfolk.testing import check_graph
 
 
@@ -110,7 +119,7 @@ def test_names_are_listed_and_unknown_ones_refused():
 
 def test_an_interrupted_experiment_goes_on(tmp_path, monkeypatch):
     options = ["reproduce", "fedrelax-fig5a", "--quick", "--out"]
-    made, whole = [], fedrelax._variations
+    made, whole = [], fedrelax_variation._variations
 
     def counted(network, lam, seed):
         if len(made) == stop_after:
@@ -118,7 +127,7 @@ def test_an_interrupted_experiment_goes_on(tmp_path, monkeypatch):
         made.append(lam)
         return whole(network, lam, seed)
 
-    monkeypatch.setattr(fedrelax, "_variations", counted)
+    monkeypatch.setattr(fedrelax_variation, "_variations", counted)
     stop_after = 2
     assert CliRunner().invoke(app, [*options, str(tmp_path / "cut")]).exit_code != 0
     kept = tmp_path / "cut" / "fedrelax-fig5a.unfinished"
@@ -157,10 +166,10 @@ def test_what_is_kept_of_another_experiment_is_left_out(tmp_path):
 def test_fedrelax_figure_1a():
     outcome = fedrelax.fig1a(quick=True)
     error = outcome.table.set_index(["α", "method"])
-    assert error.loc[(0.0, fedrelax.ALONE), "d = 2"] < 1e-20  # ten samples of two features, no noise
-    assert error.loc[(0.0, fedrelax.ALONE), "d = 20"] == pytest.approx(0.5, rel=0.4)  # half the directions are unseen
-    for lam in fedrelax.LAMS:
-        exact, steps = (error.loc[(lam, method)] for method in (fedrelax.EXACT, fedrelax.STEPS))
+    assert error.loc[(0.0, fedrelax_runs.ALONE), "d = 2"] < 1e-20  # ten samples of two features, no noise
+    assert error.loc[(0.0, fedrelax_runs.ALONE), "d = 20"] == pytest.approx(0.5, rel=0.4)  # half is unseen
+    for lam in fedrelax_runs.LAMS:
+        exact, steps = (error.loc[(lam, method)] for method in (fedrelax_runs.EXACT, fedrelax_runs.STEPS))
         np.testing.assert_allclose(steps, exact, rtol=0.15)
     held = verdicts(outcome)
     assert held["FedRelax (α = 0.01) is better than nodes alone for d/m ≥ 2"]
@@ -179,21 +188,21 @@ def test_fedrelax_figure_1c():
     assert mse["Oracle (clusters known)"] < 1e-20
     assert mse["IFCA, K = 5, best of ten starts"] < 1e-3
     assert mse["Oracle (clusters known)"] < mse["FedRelax, α = 0.01, exact"] < mse["FedAvg"]
-    assert mse["FedRelax, α = 0.01, exact"] < mse[fedrelax.ALONE] < mse["alone, RMSprop"]
+    assert mse["FedRelax, α = 0.01, exact"] < mse[fedrelax_runs.ALONE] < mse["alone, RMSprop"]
 
 
-@pytest.mark.parametrize("figure", [fedrelax.fig2a, fedrelax.fig2b, fedrelax.fig4])
+@pytest.mark.parametrize("figure", [fedrelax_trees.fig2a, fedrelax_trees.fig2b, fedrelax_trees.fig4])
 def test_fedrelax_figures_with_trees(figure, tmp_path):
     outcome = figure(quick=True)
-    assert sorted(outcome.runs["round"].unique()) == list(range(fedrelax.TREE_ROUNDS + 1))
+    assert sorted(outcome.runs["round"].unique()) == list(range(fedrelax_trees.TREE_ROUNDS + 1))
     assert np.isfinite(outcome.runs["normalised"]).all()
     assert all(path.stat().st_size > 0 for path in outcome.write(tmp_path))
 
 
 def test_a_strong_alpha_hurts_if_it_ends_above_the_weak_one():
-    index = pandas.MultiIndex.from_product([[2, 10], [0.0], [fedrelax.TREE_LAM, 0.1]])
+    index = pandas.MultiIndex.from_product([[2, 10], [0.0], [fedrelax_trees.TREE_LAM, 0.1]])
     means = pandas.DataFrame([[1.0, 0.8, 0.7], [1.0, 0.6, 0.75], [1.0, 0.8, 0.7], [1.0, 0.6, 0.65]], index)
-    harm, none = (fedrelax._strong_hurts(means, features, 0.1) for features in (2, 10))
+    harm, none = (fedrelax_trees._strong_hurts(means, features, 0.1) for features in (2, 10))
     assert harm.holds
     assert not none.holds
     assert harm.numbers == "0.75 against 0.7 of nodes alone; its best is 0.6, in round 1"
@@ -207,14 +216,14 @@ def test_fedrelax_figure_3():
     np.testing.assert_allclose(table["α = 0.05, exact"], table["α = 0.05, RMSprop"], rtol=0.1)
 
 
-@pytest.mark.parametrize("figure", [fedrelax.fig5a, fedrelax.fig5b])
+@pytest.mark.parametrize("figure", [fedrelax_variation.fig5a, fedrelax_variation.fig5b])
 def test_fedrelax_figure_5(figure):
     outcome = figure(quick=True)
     assert all(verdicts(outcome).values()), outcome.claims
 
 
 def test_mixtures_follow_algorithm_3():
-    network = fedrelax._mixture(12, features=3, noise=0.0, seed=1)
+    network = fedrelax_runs.mixture(12, features=3, noise=0.0, seed=1)
     assert network.graph.edge_count == 66
     assert ((network.graph.weights > 0) & (network.graph.weights <= 1)).all()  # (21)
     assert (network.data.sizes == 10).all()

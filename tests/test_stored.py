@@ -41,7 +41,8 @@ from sklearn.tree import DecisionTreeRegressor
 from kinfolk.checks import InputError
 from kinfolk.local_models.estimators import OneClass, Resampled
 from kinfolk.local_models.least_squares import LinearFit
-from kinfolk.local_models.stored import ESTIMATORS, TYPES, dump_estimators, load_estimators
+from kinfolk.local_models.stored import dump_estimators, load_estimators
+from kinfolk.local_models.stored_types import ESTIMATORS, TYPES
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))

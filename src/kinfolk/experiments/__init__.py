@@ -11,7 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kinfolk.checks import InputError
-from kinfolk.experiments import fedcg, fedrelax, gfl, gfl_bigfl, gfl_reviews, gtv, gtv_mnist
+from kinfolk.experiments import (
+    fedcg,
+    fedrelax,
+    fedrelax_trees,
+    fedrelax_variation,
+    gfl,
+    gfl_bigfl,
+    gfl_reviews,
+    gtv,
+    gtv_mnist,
+)
 from kinfolk.experiments.outcome import Claim, Outcome
 
 EXPERIMENTS: Mapping[str, Callable[..., Outcome]] = {
@@ -25,12 +35,12 @@ EXPERIMENTS: Mapping[str, Callable[..., Outcome]] = {
     "fedrelax-fig1a": fedrelax.fig1a,
     "fedrelax-fig1b": fedrelax.fig1b,
     "fedrelax-fig1c": fedrelax.fig1c,
-    "fedrelax-fig2a": fedrelax.fig2a,
-    "fedrelax-fig2b": fedrelax.fig2b,
+    "fedrelax-fig2a": fedrelax_trees.fig2a,
+    "fedrelax-fig2b": fedrelax_trees.fig2b,
     "fedrelax-fig3": fedrelax.fig3,
-    "fedrelax-fig4": fedrelax.fig4,
-    "fedrelax-fig5a": fedrelax.fig5a,
-    "fedrelax-fig5b": fedrelax.fig5b,
+    "fedrelax-fig4": fedrelax_trees.fig4,
+    "fedrelax-fig5a": fedrelax_variation.fig5a,
+    "fedrelax-fig5b": fedrelax_variation.fig5b,
     "gfl-fig1": gfl.fig1,
     "gfl-fig3": gfl_bigfl.fig3,
     "gfl-fig4": gfl_reviews.fig4,
