@@ -171,6 +171,8 @@ def test_later_times_and_given_edges(tmp_path):
         assert_same_intervals(services[name], pooled, own, "use")
     with pytest.raises(WireError, match="Expected scales without each of 3 windows of time, got 1"):
         services["site 0"].job.unseen.reach(np.zeros((3, 2)), np.ones(3), 1.0, run.ready.predicted_times)
+    with pytest.raises(WireError, match="a slope from −1 to 1, got others"):
+        services["site 0"].job.unseen.intervals(np.zeros((3, 4)), np.array([0.0, 1.0, 9.0]), np.zeros(3), np.zeros(3))
     assert run.trend_left_out == ("no trend" in [note.kind for note in pooled.remarks])
 
 

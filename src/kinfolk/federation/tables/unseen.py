@@ -11,7 +11,7 @@ from kinfolk.federation.tables.site_table import Answer, SiteTable
 from kinfolk.tables.blend import blend_cost, blended, error_products, error_sizes, tamed
 from kinfolk.tables.families import family_of
 from kinfolk.tables.intervals import Intervals, Moments, Scales, TimeSums
-from kinfolk.tables.levels import Growth, Level
+from kinfolk.tables.levels import SLOPES, Growth, Level
 from kinfolk.tables.members.member import Fitted, Member, Sample, Value
 from kinfolk.tables.members.scores import LinearScores
 from kinfolk.tables.members.together import Together
@@ -172,7 +172,7 @@ class Unseen:
         """How residuals change with the level of predictions: sums over all nodes, by window of time."""
         ratio, owner, window, predicted = self._ratios(shrinkage)
         nodes, windows = len(self.table.nodes), self.table.window_count
-        found = Growth.of(ratio, Level(*level.tolist()).of(predicted), owner, window, nodes, windows)
+        found = Growth.of(ratio, _level(level).of(predicted), owner, window, nodes, windows)
         sums = self._by_time(ratio, 0, times)
         return {}, {"squares": found.squares, "time_rows": sums.rows, "time_squares": sums.squares}
 
@@ -183,7 +183,7 @@ class Unseen:
         """
         new = self._residuals[1]
         ratio, owner, _, predicted = self._ratios(shrinkage)
-        growing = Level(*level.tolist())
+        growing = _level(level)
         ratio = ratio / growing.factor(predicted, self._usual(growing)[owner])
         far = new[~np.isnan(new)] / unit
         sums = [self._by_time(each, kind, times) for kind, each in enumerate((ratio, far))]
@@ -198,7 +198,7 @@ class Unseen:
         """The widths of prediction intervals of the own nodes; None where there are no quantiles of residuals."""
         if not shrinkage.size:
             return None
-        growing = Level(*level.tolist())
+        growing = _level(level)
         scales, usual = self._scales(shrinkage), self._usual(growing)
         return Intervals.of_scales(scales, self._moments, inside, outside, usual, growing)
 
@@ -227,6 +227,13 @@ class Unseen:
         if shrinkage.shape[1] not in (1, 1 + windows):
             raise WireError(f"Expected scales without each of {windows} windows of time, got {shrinkage.shape[1] - 1}.")
         return Scales.from_array(shrinkage)
+
+
+def _level(told: Floats) -> Level:
+    level = Level(*told.tolist())
+    if level.unit < 0 or not SLOPES[0] <= level.slope <= SLOPES[-1]:
+        raise WireError("Expected a deviation of predictions of 0 or more and a slope from −1 to 1, got others.")
+    return level
 
 
 def _binned(values: Floats) -> Ints:
