@@ -419,6 +419,16 @@ def test_intervals_for_later_times_include_changes_from_window_to_window():
     np.testing.assert_array_equal(found.scale, whole.scale)
 
 
+def test_a_level_that_rises_with_time_does_not_stand_for_what_time_changes():
+    rng = np.random.default_rng(0)
+    times = np.repeat(np.arange(300.0), 10)
+    window, owner = (times // 100).astype(np.int64), np.tile(np.arange(10), 300)
+    predicted, residuals = window + 0.5 * rng.normal(size=3000), 2.0**window * rng.normal(size=3000)
+    found = Intervals.fit(residuals, predicted, owner, 10, windows=Windows(window, times))
+    assert abs(found.growth[2]) < 0.1
+    assert Intervals.fit(residuals, predicted, owner, 10).growth[2] > 0.3
+
+
 def test_independent_times_change_next_to_nothing():
     rng = np.random.default_rng(0)
     times = np.repeat(np.arange(300.0), 10)

@@ -257,9 +257,7 @@ class _Job:
         scales = Scales.of(moments)
         level = self._level(scales, moments.sizes.sum(axis=1))
         unit = float(np.sqrt(moments.squares.sum() / moments.sizes.sum())) or 1.0
-        found = sites.total(
-            "reach", shrinkage=scales.to_array(), level=level, unit=unit, times=ready.predicted_times
-        )  # fmt: skip
+        found = sites.total("reach", shrinkage=scales.to_array(), level=level, unit=unit, times=ready.predicted_times)
         inside, outside = (_quantiles(found[name]) for name in ("inside", "outside"))
         if ready.timed:
             sums = map(TimeSums, found["time_rows"], found["time_squares"])
