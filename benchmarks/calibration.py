@@ -274,22 +274,55 @@ def interval_coverage(seed: int, nodes: int, rows: int, spread: float) -> tuple[
     """Coverage over fresh rows: of all, at the tenth percentile of nodes, and at nodes that were never seen.
 
     Deviations of nodes differ (log-normal with ``spread``), and their noise has heavy tails (Student's t with 5).
+    Predictions have nothing to do with it.
     """
     rng = np.random.default_rng([seed, nodes, rows])
+    predicted = np.random.default_rng([seed, nodes, rows, 3]).normal(size=nodes * (rows + 800))
     scale = np.exp(spread * rng.normal(size=2 * nodes))
     known, fresh = np.repeat(np.arange(nodes), rows), np.repeat(np.arange(2 * nodes), 400)
     residuals = scale[known] * rng.standard_t(5, size=len(known))
-    found = Intervals.fit(residuals, known, nodes)
+    found = Intervals.fit(residuals, predicted[: len(known)], known, nodes)
     truth = scale[fresh] * rng.standard_t(5, size=len(fresh))
-    low, high = found.interval(np.zeros(len(fresh)), np.where(fresh < nodes, fresh, -1), LEVEL)
-    by_node = np.bincount(fresh, (low <= truth) & (truth <= high)) / 400
+    inside = covered(found, truth, predicted[len(known) :], np.where(fresh < nodes, fresh, -1))
+    by_node = np.bincount(fresh, inside) / 400
     return float(by_node[:nodes].mean()), float(np.quantile(by_node[:nodes], 0.1)), float(by_node[nodes:].mean())
+
+
+def covered(found: Intervals, residuals: Any, predicted: Any, owner: Any) -> Any:
+    """Whether the truth of rows is within their intervals."""
+    low, high = found.interval(predicted, owner, LEVEL)
+    return (low <= predicted + residuals) & (predicted + residuals <= high)
 
 
 def interval_line(nodes: int, rows: int, spread: float, count: int) -> str:
     """Prediction intervals at 90 %: means over tables."""
     found = 100 * np.mean([interval_coverage(seed, nodes, rows, spread) for seed in range(count)], axis=0)
     return f"| {nodes} × {rows} | {spread:g} | " + " | ".join(f"{each:.1f}" for each in found) + " |"
+
+
+def level_coverage(seed: int, nodes: int, rows: int, growth: float) -> tuple[float, float, float]:
+    """Coverage over fresh rows: of all, of the quarter with the smallest predictions, and with the largest.
+
+    Deviations grow with the prediction, by a factor of exp(``growth``) for a deviation of predictions within a node.
+    """
+    rng = np.random.default_rng([seed, nodes, rows, 4])
+    mean = rng.normal(size=nodes)
+
+    def drawn(count: int) -> tuple[Any, Any, Any]:
+        owner = np.repeat(np.arange(nodes), count)
+        predicted = mean[owner] + rng.normal(size=len(owner))
+        return np.exp(growth * predicted) * rng.standard_t(5, size=len(owner)), predicted, owner
+
+    found = Intervals.fit(*drawn(rows), nodes)
+    fresh = drawn(400)
+    inside, ends = covered(found, *fresh), np.quantile(fresh[1], [0.25, 0.75])
+    return inside.mean(), inside[fresh[1] < ends[0]].mean(), inside[fresh[1] > ends[1]].mean()
+
+
+def level_line(nodes: int, rows: int, growth: float, count: int) -> str:
+    """Prediction intervals at 90 % where residuals grow with predictions: means over tables."""
+    found = 100 * np.mean([level_coverage(seed, nodes, rows, growth) for seed in range(count)], axis=0)
+    return f"| {nodes} × {rows} | {growth:g} | " + " | ".join(f"{each:.1f}" for each in found) + " |"
 
 
 def later_coverage(seed: int, nodes: int, times: int, memory: float, common: float) -> float:
@@ -300,9 +333,9 @@ def later_coverage(seed: int, nodes: int, times: int, memory: float, common: flo
     owner, when = np.tile(np.arange(nodes), len(residuals)), np.repeat(np.arange(len(residuals)), nodes)
     values, test = residuals.ravel(), when >= times
     windows = Windows(when[~test] * WINDOWS // times, when[~test].astype(np.float64))
-    found = Intervals.fit(values[~test], owner[~test], nodes, windows=windows)
-    low, high = found.interval(np.zeros(test.sum()), owner[test], LEVEL)
-    return float(((low <= values[test]) & (values[test] <= high)).mean())
+    predicted = remembering(np.random.default_rng([seed, nodes, times, 3]), len(residuals), nodes, memory).ravel()
+    found = Intervals.fit(values[~test], predicted[~test], owner[~test], nodes, windows=windows)
+    return float(covered(found, values[test], predicted[test], owner[test]).mean())
 
 
 def later_line(nodes: int, times: int, count: int) -> str:
@@ -443,6 +476,13 @@ def parts(quick: bool, count: int | None) -> dict[str, Part]:
                 for size, spread in itertools.product(sizes, spreads)
             ],
         ),
+        "levels": Part(
+            rule("nodes × rows | growth | all rows % | smallest predictions % | largest predictions %"),
+            [
+                partial(level_line, *size, growth, 5 if quick else 40)
+                for size, growth in itertools.product(sizes, (0.0, 0.2, 0.5))
+            ],
+        ),
         "later": Part(
             rule(f"nodes × times | {later}"),
             [
@@ -463,7 +503,7 @@ def parts(quick: bool, count: int | None) -> dict[str, Part]:
 
 def wanted(given: argparse.Namespace) -> list[str]:
     """The names of the tables that are asked for."""
-    usual = ["judgements", "nodes", "intervals", "later"]
+    usual = ["judgements", "nodes", "intervals", "levels", "later"]
     if given.all:
         return [*usual, "learn", "blend"]
     return ["blend"] if given.blend else [*usual, *(["learn"] if given.learn else [])]

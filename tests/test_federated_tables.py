@@ -122,6 +122,7 @@ def assert_same_intervals(service, pooled, own, target):
     np.testing.assert_allclose(ours[target], theirs[target], rtol=0, atol=2e-3)
     width = (theirs["high"] - theirs["low"]).to_numpy()
     np.testing.assert_allclose(ours["high"] - ours["low"], width, rtol=0.02)  # bins of residuals are that wide
+    np.testing.assert_allclose(service.job.intervals.growth, pooled.intervals.growth, atol=5e-3)
 
 
 # ---------------------------------------------------------------------- the same answer
@@ -169,7 +170,9 @@ def test_later_times_and_given_edges(tmp_path):
     for name, own in cut(table, 2, "node").items():
         assert_same_intervals(services[name], pooled, own, "use")
     with pytest.raises(WireError, match="Expected scales without each of 3 windows of time, got 1"):
-        services["site 0"].job.unseen.reach(np.zeros((3, 2)), 1.0, run.ready.predicted_times)
+        services["site 0"].job.unseen.reach(np.zeros((3, 2)), np.ones(3), 1.0, run.ready.predicted_times)
+    with pytest.raises(WireError, match="a slope from −1 to 1, got others"):
+        services["site 0"].job.unseen.intervals(np.zeros((3, 4)), np.array([0.0, 1.0, 9.0]), np.zeros(3), np.zeros(3))
     assert run.trend_left_out == ("no trend" in [note.kind for note in pooled.remarks])
 
 

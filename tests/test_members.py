@@ -663,7 +663,14 @@ def test_damage_is_one_sentence(name, runs, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("quantiles", np.zeros(5)), ("scale", np.zeros(3)), ("unseen", np.full(1_001, np.nan)), ("seen", np.ones(16))],
+    [
+        ("quantiles", np.zeros(5)),
+        ("scale", np.zeros(3)),
+        ("unseen", np.full(1_001, np.nan)),
+        ("seen", np.ones(16)),
+        ("usual", np.zeros(3)),
+        ("growth", np.array([0.0, -1.0, 0.0])),
+    ],
 )
 def test_widths_that_are_none_are_refused(name, value, runs, tmp_path):
     def change(file):

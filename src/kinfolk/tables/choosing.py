@@ -163,8 +163,9 @@ class Choice:
             return None
         truth, pooled = target.decode(train.y), self.validations["pooled"].predicted
         new = unseen if prepared.folding.kind == "nodes" else pooled  # what nodes never seen would get
-        residuals, elsewhere = (truth - target.decode(each) for each in (unseen, new))
-        return Intervals.fit(residuals, train.owner, len(prepared.names), elsewhere, _windows(prepared.folding))
+        predicted, elsewhere = target.decode(unseen), truth - target.decode(new)
+        nodes, windows = len(prepared.names), _windows(prepared.folding)
+        return Intervals.fit(truth - predicted, predicted, train.owner, nodes, elsewhere, windows)
 
 
 def choose(prepared: Prepared, journal: Journal, bar: Bar) -> Choice:

@@ -2,11 +2,15 @@
 
 A node's residuals have a scale of their own. From few rows it is hardly known, so its logarithm is drawn towards that
 of the network (empirical Bayes). How far residuals reach, in units of the scale, is read from all rows: each residual
-is divided by the scale of its node *without* this residual, so that the error of the scale is included.
+is divided by the scale of its node *without* this residual, so that the error of the scale is included. Scales change
+with the level of the prediction, where residuals do (``levels``).
 
 Where later times are predicted, residuals that follow each other are alike. Then each is divided by the scale of its
 node in the *other* windows of time, so that changes from window to window are included, and all is widened for how
 little so many times tell, all nodes together (Student's t).
+
+However few times there are, widths are not beyond those of ``LEAST_FREEDOM`` degrees of freedom, as if the root mean
+square of later residuals were known up to a factor of about 1.5.
 """
 
 from __future__ import annotations
@@ -18,12 +22,14 @@ import numpy as np
 import scipy.stats
 
 from kinfolk.checks import InputError
+from kinfolk.tables.levels import Growth, Level
 from kinfolk.tables.uncertainty import by_times
 from kinfolk.typing import Bools, Floats, Ints
 
 STEPS = 1000  # of the probabilities at which quantiles are kept
 TINY = 1e-12  # of the network's mean square: residuals of zero have a logarithm, too
 NORMAL, LEAST_NOISE = 2.0, 0.5  # variance of the square of a normal value, in parts of its squared mean; the least
+LEAST_FREEDOM = 3.0  # of Student's t, where times are few
 
 
 class Windows(NamedTuple):
@@ -32,9 +38,9 @@ class Windows(NamedTuple):
     number: Ints  # (rows,) of the window that each row was predicted in
     times: Floats  # (rows,)
 
-    def take(self, rows: Bools) -> Windows:
-        """Those of some rows."""
-        return Windows(self.number[rows], self.times[rows])
+    def sums(self, values: Floats, rows: Bools) -> TimeSums:
+        """Values of some of the rows, added up by time."""
+        return TimeSums.of(values, self.times[rows], np.unique(self.times))
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +57,22 @@ class Intervals:
         Quantiles of residuals in units of their node's scale.
     unseen : array of float, shape (STEPS + 1,)
         Quantiles of residuals at nodes that were never seen, in the units of the residuals.
+    usual : array of float, shape (nodes,)
+        The mean level of the predictions of each node, at which its scale holds.
+    growth : array of float, shape (3,)
+        How scales change with the level: a ``Level``.
     """
 
     scale: Floats
     seen: Bools
     quantiles: Floats
     unseen: Floats
+    usual: Floats
+    growth: Floats
 
     @classmethod
     def fit(
-        cls, residuals: Floats, owner: Ints, node_count: int, elsewhere: Floats | None = None,
+        cls, residuals: Floats, predicted: Floats, owner: Ints, node_count: int, elsewhere: Floats | None = None,
         windows: Windows | None = None,
     ) -> Intervals:  # fmt: skip
         """Scales and quantiles from residuals.
@@ -69,6 +81,8 @@ class Intervals:
         ----------
         residuals : array of float, shape (rows,)
             Truth minus prediction of rows that were held out; NaN where there is none.
+        predicted : array of float, shape (rows,)
+            These predictions.
         owner : array of int, shape (rows,)
             Whose they are.
         node_count : int
@@ -86,7 +100,8 @@ class Intervals:
 
         >>> rng = np.random.default_rng(0)
         >>> owner = np.repeat([0, 1], 5000)
-        >>> found = Intervals.fit(np.where(owner == 0, 1.0, 5.0) * rng.normal(size=10_000), owner, 2)
+        >>> residuals = np.where(owner == 0, 1.0, 5.0) * rng.normal(size=10_000)
+        >>> found = Intervals.fit(residuals, np.full(10_000, 10.0), owner, 2)
         >>> low, high = found.interval(np.array([10.0, 10.0]), np.array([0, 1]), 0.9)
         >>> low.round(), high.round()
         (array([8., 2.]), array([12., 18.]))
@@ -97,35 +112,42 @@ class Intervals:
                 f"Expected two residuals at least for prediction intervals, got {known.sum()}: use more folds or rows."
             )
         values, where = residuals[known], owner[known]
-        window = np.zeros(len(values), dtype=np.int64) if windows is None else windows.take(known).number
+        window = np.zeros(len(values), dtype=np.int64) if windows is None else windows.number[known]
         moments = Moments.of(values, where, node_count, window, 1 + int(window.max()))
         scales = Scales.of(moments)
         ratio = scales.ratios(values, where, window, moments)
+        by_time = None if windows is None else windows.sums(ratio, known)
+        level = _level(ratio, predicted[known], where, window, moments, scales.evidence(len(ratio), by_time))
+        usual = level.usual(predicted[known], where, node_count)
+        ratio /= level.factor(predicted[known], usual[where])
         there = known if elsewhere is None else ~np.isnan(elsewhere)
         new = values if elsewhere is None else elsewhere[there]
         weight = 1 / moments.added().sizes[where] if elsewhere is None else np.ones(len(new))
         inside, outside = quantiles(ratio, np.ones(len(ratio)), len(ratio)), quantiles(new, weight, len(new))
         if windows is not None:
-            times = np.unique(windows.times)
-            inside = widened(inside, TimeSums.of(ratio, windows.times[known], times).freedom())
-            outside = widened(outside, TimeSums.of(new, windows.times[there], times).freedom())
-        return cls.of_scales(scales, moments, inside, outside)
+            inside = widened(inside, windows.sums(ratio, known).freedom())
+            outside = widened(outside, windows.sums(new, there).freedom())
+        return cls.of_scales(scales, moments, inside, outside, usual, level)
 
     @classmethod
-    def of_scales(cls, scales: Scales, moments: Moments, inside: Floats, outside: Floats) -> Intervals:
-        """The intervals of nodes with these moments; ``inside`` in units of their scales."""
+    def of_scales(
+        cls, scales: Scales, moments: Moments, inside: Floats, outside: Floats, usual: Floats, level: Level
+    ) -> Intervals:
+        """The intervals of nodes with these moments and usual levels; ``inside`` in units of their scales."""
         whole = moments.added()
-        return cls(scales.whole.scale(whole.squares, whole.sizes), whole.sizes > 0, inside, outside)
+        scale = scales.whole.scale(whole.squares, whole.sizes)
+        return cls(scale, whole.sizes > 0, inside, outside, usual, np.array(level))
 
     def interval(self, predicted: Floats, owner: Ints, level: float) -> tuple[Floats, Floats]:
         """The intervals around predictions; ``owner`` −1 stands for a node that was never seen."""
         if not 0 < level < 1:
             raise InputError(f"Expected the level of an interval between 0 and 1, such as 0.9, got {level:g}.")
         known = (owner >= 0) & self.seen[owner]
+        scale = self.scale[owner] * Level(*self.growth.tolist()).factor(predicted, self.usual[owner])
         ends = []
         for share in ((1 - level) / 2, (1 + level) / 2):
             inside, outside = (np.interp(share, _grid(), each) for each in (self.quantiles, self.unseen))
-            ends.append(predicted + np.where(known, inside * self.scale[owner], outside))
+            ends.append(predicted + np.where(known, inside * scale, outside))
         return ends[0], ends[1]
 
 
@@ -207,6 +229,15 @@ class Scales:
             scale = self.whole.scale(np.maximum(whole.squares[where] - values**2, 0.0), whole.sizes[where] - 1)
         return np.divide(values, scale, out=np.zeros_like(values), where=scale > 0)
 
+    def evidence(self, rows: int, by_time: TimeSums | None) -> float:
+        """How many independent normal values tell as much about sizes of residuals as these rows do.
+
+        ``by_time``: their ratios, where later times are predicted.
+        """
+        if by_time is None:
+            return rows * NORMAL / max(self.whole.noise, NORMAL)
+        return min(by_time.freedom(), rows)
+
     def to_array(self) -> Floats:
         """Centre, variance and noise (3, 1 + windows)."""
         return np.array([astuple(each) for each in (self.whole, *self.without)]).T
@@ -232,13 +263,13 @@ class TimeSums(NamedTuple):
         return cls(np.bincount(number, minlength=len(times)), squares)
 
     def freedom(self) -> float:
-        """How many independent normal values would tell the mean square as exactly as these do, one at least.
+        """How many independent normal values would tell the mean square as exactly as these do, three at least.
 
         Values of one time are alike, and so are those of times that follow each other: 2 / n is the variance of the
         logarithm of a mean of n squares, and here that variance comes from blocks of times, as in a judgement.
 
         >>> TimeSums.of(np.array([1.0, 1.0]), np.array([1.0, 2.0]), np.array([1.0, 2.0, 3.0])).freedom()
-        1.0
+        3.0
         """
         rows, squares = self.rows[self.rows > 0], self.squares[self.rows > 0]
         if not squares.any():
@@ -246,8 +277,8 @@ class TimeSums(NamedTuple):
         total = squares / squares.sum() - rows / rows.sum()
         found = by_times(total)
         if found is None:
-            return float(max(len(total) - 1, 1))
-        return max(2 / found.error**2, 1.0) if found.error > 0 else np.inf
+            return LEAST_FREEDOM
+        return max(2 / found.error**2, LEAST_FREEDOM) if found.error > 0 else np.inf
 
 
 def widened(found: Floats, freedom: float) -> Floats:
@@ -262,6 +293,16 @@ def widened(found: Floats, freedom: float) -> Floats:
     factor = np.divide(scipy.stats.t.ppf(above, freedom), normal, out=np.ones_like(normal), where=normal > 0)
     middle = found[STEPS // 2]
     return np.asarray(middle + (found - middle) * factor)
+
+
+def _level(
+    ratio: Floats, predicted: Floats, owner: Ints, window: Ints, moments: Moments, evidence: float
+) -> Level:  # fmt: skip
+    """How ratios of residuals to scales change with the predictions."""
+    level = Level(float(predicted.mean()), float(predicted.std()))
+    windows, nodes = moments.sizes.shape
+    growth = Growth.of(ratio, level.of(predicted), owner, window, nodes, windows)
+    return level._replace(slope=growth.slope(evidence))
 
 
 def _logarithm(squares: Floats, count: Ints, noise: float) -> Floats:

@@ -89,6 +89,7 @@ class KeptChoice(Choice):
             kept,
             scale=np.where(number >= 0, kept.scale[number], float(np.median(kept.scale))),
             seen=(number >= 0) & kept.seen[number],
+            usual=np.where(number >= 0, kept.usual[number], 0.0),
         )
 
     def start(self, network: Network, algorithm: Any, output: int) -> Run | None:

@@ -27,6 +27,7 @@ from kinfolk.tables.encoding import Encoder
 from kinfolk.tables.entry import Entry
 from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.intervals import STEPS, Intervals
+from kinfolk.tables.levels import Level
 from kinfolk.tables.manifest import MANIFEST, Manifest
 from kinfolk.tables.members.saving import MODEL_FILES, Reader
 from kinfolk.tables.own_code import code_files, trusted_types
@@ -160,13 +161,16 @@ def _check_weights(entries: Mapping[str, Entry]) -> None:
 
 def _read_intervals(file: Path, node_count: int) -> Intervals:
     arrays = read_arrays(file)[1]
-    sizes = {"scale": node_count, "seen": node_count, "quantiles": STEPS + 1, "unseen": STEPS + 1}
+    sizes = {**dict.fromkeys(("scale", "seen", "usual"), node_count), "growth": len(Level._fields)}
+    sizes |= {"quantiles": STEPS + 1, "unseen": STEPS + 1}
     if {name: array.shape for name, array in arrays.items()} != {name: (size,) for name, size in sizes.items()}:
         raise ValueError("intervals of other nodes")
     if arrays["seen"].dtype != bool or not all(np.isfinite(array).all() for array in arrays.values()):
         raise ValueError("widths that are none")
     if (arrays["scale"] < 0).any() or any((np.diff(arrays[name]) < 0).any() for name in ("quantiles", "unseen")):
         raise ValueError("widths that are none")
+    if Level(*arrays["growth"].tolist()).unit < 0:
+        raise ValueError("levels that are none")
     return Intervals(**arrays)
 
 

@@ -75,8 +75,9 @@ class TableAnswers:
             "derivatives": job.table.derivatives, "traces": job.table.traces, "totals": job.table.totals,
             "kin sums": job.table.kin_sums, "kin": job.table.kin, "slopes begin": job.slopes.begin,
             "slopes try": job.slopes.try_, "slopes move": job.slopes.move, "slopes end": job.slopes.end,
-            "boosted": job.trees.validate, "reach": job.unseen.reach, "tied begin": job.tied.begin,
-            "tied step": job.tied.step, "tied end": job.tied.end,
+            "boosted": job.trees.validate, "levels": job.unseen.levels, "growth": job.unseen.growth,
+            "reach": job.unseen.reach, "tied begin": job.tied.begin, "tied step": job.tied.step,
+            "tied end": job.tied.end,
         }  # fmt: skip
         return plain[name](**{each: _scalar(values) for each, values in arrays.items()})
 

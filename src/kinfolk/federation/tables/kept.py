@@ -28,10 +28,10 @@ from kinfolk.tables.members.slopes import LinearFit
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 
-FILE, FORMAT, POOLED = "blend.safetensors", 2, "pooled"
+FILE, FORMAT, POOLED = "blend.safetensors", 3, "pooled"
 MODELS, SITE = "models", "site"  # the folder, and the column of nodes where a site is one
 LEVEL = 0.9  # of intervals
-WIDTHS = ("scale", "seen", "quantiles", "unseen")  # of intervals
+WIDTHS = ("scale", "seen", "quantiles", "unseen", "usual", "growth")  # of intervals
 Kept = LinearFit | BoostedFit
 
 

@@ -33,6 +33,7 @@ from kinfolk.report.site import SHARES
 from kinfolk.tables.blend import weights_of_costs, weights_of_products
 from kinfolk.tables.choosing import FEW_RESIDUALS
 from kinfolk.tables.intervals import Moments, Scales, TimeSums, quantiles, widened
+from kinfolk.tables.levels import SLOPES, Growth, Level
 from kinfolk.tables.members.boosted import SITE_BOOSTED, SITE_TIED
 from kinfolk.tables.prepared import edges_table
 from kinfolk.tables.settings import Settings
@@ -237,26 +238,41 @@ class _Job:
 
     # ------------------------------------------------------------------ the test
 
-    def _intervals(self, validations: dict[str, Validated], weights: dict[str, float]) -> tuple[Floats, Floats, Floats]:
-        """How residuals of nodes are drawn together, and quantiles of residuals; nothing for classes."""
+    def _intervals(self, validations: dict[str, Validated], weights: dict[str, float]) -> dict[str, Any]:
+        """How residuals of nodes are drawn together, how they grow with predictions, and quantiles of residuals.
+
+        Nothing for classes.
+        """
         ready, sites = self.ready, self.sites
-        none = np.empty((3, 0)), np.empty(0), np.empty(0)
+        none = {"shrinkage": np.empty((3, 0)), "level": Level(), "inside": np.empty(0), "outside": np.empty(0)}
         if ready.target.classes:
             return none
         best = np.array([validations[name].best for name in weights])
-        sites.sizes |= {"bins": len(bin_middles()), "spans": ready.folds if ready.timed else 1, "two": 2}
+        spans = ready.folds if ready.timed else 1
+        sites.sizes |= {"bins": len(bin_middles()), "spans": spans, "growths": len(SLOPES), "two": 2, "three": 3}
         told = sites.ask("residuals", {"names": list(weights)}, best=best, weights=list(weights.values()))
         moments = Moments(*(ready.by_node([each.arrays[name] for each in told]) for name in Moments._fields))
         if moments.sizes.sum() < FEW_RESIDUALS:
             return none
-        shrinkage = Scales.of(moments).to_array()
+        scales = Scales.of(moments)
+        level = self._level(scales, moments.sizes.sum(axis=1))
         unit = float(np.sqrt(moments.squares.sum() / moments.sizes.sum())) or 1.0
-        found = sites.total("reach", shrinkage=shrinkage, unit=unit, times=ready.predicted_times)
+        found = sites.total("reach", shrinkage=scales.to_array(), level=level, unit=unit, times=ready.predicted_times)
         inside, outside = (_quantiles(found[name]) for name in ("inside", "outside"))
         if ready.timed:
             sums = map(TimeSums, found["time_rows"], found["time_squares"])
             inside, outside = (widened(each, of.freedom()) for each, of in zip((inside, outside), sums, strict=True))
-        return shrinkage, inside, unit * outside
+        return {"shrinkage": scales.to_array(), "level": level, "inside": inside, "outside": unit * outside}
+
+    def _level(self, scales: Scales, rows: Ints) -> Level:
+        """How residuals grow with predictions; ``rows``: how many there are in every window of time."""
+        ready, sites, target = self.ready, self.sites, self.ready.target
+        level = Level.of_sums(*sites.total("levels")["sums"].tolist())
+        level = Level(target.centre + target.spread * level.centre, target.spread * level.unit)
+        found = sites.total("growth", shrinkage=scales.to_array(), level=level, times=ready.predicted_times)
+        by_time = TimeSums(found["time_rows"], found["time_squares"]) if ready.timed else None
+        growth = Growth(rows, found["squares"])
+        return level._replace(slope=growth.slope(scales.evidence(int(rows.sum()), by_time)))
 
     def _finished(
         self, validations: dict[str, Validated], weights: dict[str, float],
@@ -271,7 +287,7 @@ class _Job:
         trees = [validations[SITE_BOOSTED].value] if SITE_BOOSTED in validations else []
         ties = validations[SITE_TIED].best if SITE_TIED in validations else NO_TREES
         best = validations["slopes"].best if "slopes" in validations else NO_SLOPES
-        shrinkage, inside, outside = self._intervals(validations, weights)
+        widths = self._intervals(validations, weights)
         named = [f"control {name}" if name in control else name for name in other]
         methods = 2 + len(validations) + bool(control)
         sites.sizes |= {"methods": methods, "series": methods + 1}
@@ -279,7 +295,7 @@ class _Job:
             "finish", {"graphs": [name for name, _, _ in final], "weights": list(weights), "control": named},
             pooled=self.pooled_models[-1, validations["pooled"].best], alone=self.alone.value[0], slopes=best,
             boosted=np.array(trees).reshape(-1, 4), tied=ties, lanes=lanes, weights=list(weights.values()),
-            control=list(other.values()), moments=ready.moments, shrinkage=shrinkage, inside=inside, outside=outside,
+            control=list(other.values()), moments=ready.moments, **widths,
         )  # fmt: skip
         errors = GatheredErrors.of(ready, sites, told)
         return FederatedRun(

@@ -65,7 +65,8 @@ class SiteJob:
             models[SITE_TIED] = self.tied.fitted(int(arrays["tied"])) or models["pooled"]
         models["alone"] = self._alone(float(arrays["alone"])) if has_rows else models["pooled"]
         self.models, self.weights = models, dict(weights)
-        self.intervals = self.unseen.intervals(arrays["shrinkage"], arrays["inside"], arrays["outside"])
+        widths = (arrays[name] for name in ("shrinkage", "level", "inside", "outside"))
+        self.intervals = self.unseen.intervals(*widths)
         self.test = SiteTest(table, models, weights, control)
         return self.test.sums(arrays["moments"])
 

@@ -11,6 +11,7 @@ from kinfolk.federation.tables.site_table import Answer, SiteTable
 from kinfolk.tables.blend import blend_cost, blended, error_products, error_sizes, tamed
 from kinfolk.tables.families import family_of
 from kinfolk.tables.intervals import Intervals, Moments, Scales, TimeSums
+from kinfolk.tables.levels import SLOPES, Growth, Level
 from kinfolk.tables.members.member import Fitted, Member, Sample, Value
 from kinfolk.tables.members.scores import LinearScores
 from kinfolk.tables.members.together import Together
@@ -156,27 +157,36 @@ class Unseen:
         truth = target.decode(table.training.y)
         assert self.fallback is not None
         new = unseen if table.whole_nodes else self.fallback  # what nodes never seen would get
-        self._residuals = truth - target.decode(unseen), truth - target.decode(new)
+        self._unseen, self._residuals = unseen, (truth - target.decode(unseen), truth - target.decode(new))
         values, known = self._residuals[0], ~np.isnan(self._residuals[0])
         owner, count = table.training.owner, len(table.nodes)
         self._moments = Moments.of(values[known], owner[known], count, table.window[known], table.window_count)
         return {}, self._moments._asdict()
 
-    def reach(self, shrinkage: Floats, unit: float, times: Floats) -> Answer:
+    def levels(self) -> Answer:
+        """How many predictions these residuals have, their sum and that of their squares, as learning sees them."""
+        known = self._unseen[~np.isnan(self._residuals[0])]
+        return {}, {"sums": np.array([len(known), known.sum(), (known**2).sum()])}
+
+    def growth(self, shrinkage: Floats, level: Floats, times: Floats) -> Answer:
+        """How residuals change with the level of predictions: sums over all nodes, by window of time."""
+        ratio, owner, window, predicted = self._ratios(shrinkage)
+        nodes, windows = len(self.table.nodes), self.table.window_count
+        found = Growth.of(ratio, _level(level).of(predicted), owner, window, nodes, windows)
+        sums = self._by_time(ratio, 0, times)
+        return {}, {"squares": found.squares, "time_rows": sums.rows, "time_squares": sums.squares}
+
+    def reach(self, shrinkage: Floats, level: Floats, unit: float, times: Floats) -> Answer:
         """How far residuals reach, in units of the scale of their node, and those of one model for all.
 
         In bins; and where later times are predicted, as sums by time.
         """
-        table, (values, new) = self.table, self._residuals
-        known, there = ~np.isnan(values), ~np.isnan(new)
-        ratio = self._scales(shrinkage).ratios(
-            values[known], table.training.owner[known], table.window[known], self._moments
-        )
-        far = new[there] / unit
-        sums = [TimeSums(np.zeros(0, dtype=np.int64), np.zeros(0))] * 2
-        if len(times):
-            when = table.times[table.train]
-            sums = [TimeSums.of(ratio, when[known], times), TimeSums.of(far, when[there], times)]
+        new = self._residuals[1]
+        ratio, owner, _, predicted = self._ratios(shrinkage)
+        growing = _level(level)
+        ratio = ratio / growing.factor(predicted, self._usual(growing)[owner])
+        far = new[~np.isnan(new)] / unit
+        sums = [self._by_time(each, kind, times) for kind, each in enumerate((ratio, far))]
         return {}, {
             "inside": _binned(ratio),
             "outside": _binned(far),
@@ -184,17 +194,46 @@ class Unseen:
             "time_squares": np.stack([each.squares for each in sums]),
         }
 
-    def intervals(self, shrinkage: Floats, inside: Floats, outside: Floats) -> Intervals | None:
+    def intervals(self, shrinkage: Floats, level: Floats, inside: Floats, outside: Floats) -> Intervals | None:
         """The widths of prediction intervals of the own nodes; None where there are no quantiles of residuals."""
         if not shrinkage.size:
             return None
-        return Intervals.of_scales(self._scales(shrinkage), self._moments, inside, outside)
+        growing = _level(level)
+        scales, usual = self._scales(shrinkage), self._usual(growing)
+        return Intervals.of_scales(scales, self._moments, inside, outside, usual, growing)
+
+    def _ratios(self, shrinkage: Floats) -> tuple[Floats, Ints, Ints, Floats]:
+        """Residuals in units of the scale of their node, their nodes and windows, and what was predicted."""
+        table, values = self.table, self._residuals[0]
+        known = ~np.isnan(values)
+        owner, window = table.training.owner[known], table.window[known]
+        ratio = self._scales(shrinkage).ratios(values[known], owner, window, self._moments)
+        return ratio, owner, window, table.target.decode(self._unseen[known])
+
+    def _usual(self, level: Level) -> Floats:
+        """The mean level of the predictions of every node."""
+        table, known = self.table, ~np.isnan(self._residuals[0])
+        predicted = table.target.decode(self._unseen[known])
+        return level.usual(predicted, table.training.owner[known], len(table.nodes))
+
+    def _by_time(self, values: Floats, kind: int, times: Floats) -> TimeSums:
+        """Residuals of a kind, in some unit, added up by time; nothing where no later times are predicted."""
+        if not len(times):
+            return TimeSums(np.zeros(0, dtype=np.int64), np.zeros(0))
+        return TimeSums.of(values, self.table.times[self.table.train][~np.isnan(self._residuals[kind])], times)
 
     def _scales(self, shrinkage: Floats) -> Scales:
         windows = self.table.window_count
         if shrinkage.shape[1] not in (1, 1 + windows):
             raise WireError(f"Expected scales without each of {windows} windows of time, got {shrinkage.shape[1] - 1}.")
         return Scales.from_array(shrinkage)
+
+
+def _level(told: Floats) -> Level:
+    level = Level(*told.tolist())
+    if level.unit < 0 or not SLOPES[0] <= level.slope <= SLOPES[-1]:
+        raise WireError("Expected a deviation of predictions of 0 or more and a slope from −1 to 1, got others.")
+    return level
 
 
 def _binned(values: Floats) -> Ints:

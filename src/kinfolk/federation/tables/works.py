@@ -55,6 +55,7 @@ WHOLE = "int64"
 LOSSES = Array("sums of losses over held-out rows", ("values", "folds"))
 FITS = ("parts", "values", "scores")
 SPANS, SCALES = ("spans", "nodes"), ("three", "scales")  # windows of time, one where no later times are predicted
+THREE = ("three",)
 REDUCED = {
     "height": Array("objective, summed over rows", FITS),
     "common": Array("matrices of a Newton step, summed over nodes", (*FITS, "width", "width")),
@@ -277,9 +278,30 @@ WORKS: dict[str, Work] = {
             "fourths": Array("sums of fourth powers of their residuals, by window of time and node", SPANS),
         },
     ),
+    "levels": Work(
+        gives={"sums": Array("how many of them there are, sums of their predictions and of squares of these", THREE)},
+        summed=True,
+    ),
+    "growth": Work(
+        takes={
+            "shrinkage": Array("centre, variance and noise of scales, in all and without each window", SCALES),
+            "level": Array("mean and deviation of predictions, and slope 0", THREE),
+            "times": Array("different times that were predicted", ("times",)),
+        },
+        gives={
+            "squares": Array(
+                "sums of squares of residuals in scales of their node that grow by each slope, by window of time",
+                ("spans", "growths"),
+            ),
+            "time_rows": Array("residuals at each time that was predicted", ("times",), WHOLE),
+            "time_squares": Array("sums of their squares at each time", ("times",)),
+        },
+        summed=True,
+    ),
     "reach": Work(
         takes={
             "shrinkage": Array("centre, variance and noise of scales, in all and without each window", SCALES),
+            "level": Array("mean and deviation of predictions, and how scales grow with them", THREE),
             "unit": Array("unit of residuals at nodes never seen"),
             "times": Array("different times that were predicted", ("times",)),
         },
@@ -303,6 +325,7 @@ WORKS: dict[str, Work] = {
             "control": Array("weights of the control", ("controls",)),
             "moments": Array("times of the test", ("moments",)),
             "shrinkage": Array("centre, variance and noise of scales; none for classes", SCALES),
+            "level": Array("mean and deviation of predictions, and how scales grow with them", THREE),
             "inside": Array("quantiles of residuals in scales of their node", ("steps",)),
             "outside": Array("quantiles of residuals at nodes never seen", ("steps",)),
         },
