@@ -162,7 +162,7 @@ def plain(text):
 @pytest.mark.parametrize("model", ["ridge", "tree"])
 @pytest.mark.parametrize("count", [0, 2, 3])
 def test_the_page_of_every_kind_of_target_and_model(visit, tmp_path, count, model):
-    """Classes have probabilities and no row to choose; other models have no coefficients; all open without an error."""
+    """Classes have probabilities; other models have no coefficients; members add up; all open without an error."""
     table = shops(list("abcdef"), **places(6))
     if count:
         cut = pandas.qcut(table["sales"], count, labels=False).to_numpy()
@@ -170,7 +170,13 @@ def test_the_page_of_every_kind_of_target_and_model(visit, tmp_path, count, mode
     made = learn(table, node="shop", target="sales", model=model, lam=0.3, folds=2, progress=False)
     page = visit(made.report(tmp_path / "page.html"))
     assert ("Probabilities" in page.locator("h2").all_text_contents()) == bool(count)
-    assert page.locator("#row").count() == (0 if count else 1)
+    parts = [line.split("\t") for line in page.locator("#parts tbody tr").all_inner_texts()]
+    first = made.predictions.iloc[0]
+    column = f"probability of {first['final']}"
+    assert page.locator("#parts th:nth-child(2)").first.inner_text() == (column if count else "predicts")
+    assert plain(parts[-1][1]) == pytest.approx(first[column if count else "final"], rel=1e-3, abs=1e-3)
+    assert sum(plain(line[3]) for line in parts[:-1]) == pytest.approx(plain(parts[-1][1]), abs=2e-3)
+    assert parts[-1][3] == f"truth {first['target']}" or not count
     assert page.locator("#figure-calibration .plot-container").count() == (1 if count else 0)
     assert page.locator("#blend .bars > div").count() == len(made.weights)
     if count:

@@ -29,7 +29,7 @@ from kinfolk.tables.members.saving import fitted_files, kind_of
 from kinfolk.tables.table_run import TableRun
 from kinfolk.tables.workplace import Workplace, check_free
 
-FORMAT = 6  # of a folder; another one is refused
+FORMAT = 7  # of a folder; another one is refused
 PAGE = "report.html"
 KEPT = (
     "part",
