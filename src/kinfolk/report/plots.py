@@ -80,7 +80,7 @@ class Plots:
             if column in history:
                 figure.add_trace(self._by_round(column, name, line), row=2, col=1)
         figure.update_layout(template="plotly_white", height=460, margin=_margin())
-        figure.update_layout(legend={"orientation": "h", "y": 1.08, "x": 0}, hovermode="x unified")
+        figure.update_layout(legend={"orientation": "h", "y": 1.03, "yanchor": "bottom", "x": 0}, hovermode="x unified")
         figure.update_yaxes(type="log", exponentformat="e", nticks=6, title="distance from the best", row=2, col=1)
         figure.update_yaxes(title="objective", row=1, col=1)
         return figure.update_xaxes(title="round", row=2, col=1)

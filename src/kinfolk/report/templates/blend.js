@@ -8,6 +8,7 @@ function drawParts(row) {
     body.append(line);
   };
   const classes = blend.classes;
+  document.querySelector("#parts caption").textContent = `Held-out row ${blend.nodes[row]}`;
   document.querySelector("#parts th:nth-child(2)").textContent = classes ? `probability of ${classes[row]}` : "predicts";
   let sum = 0;
   blend.titles.forEach((title, k) => {
