@@ -84,7 +84,7 @@ class TableRun(FittedBlend):
     @cached_property
     def judgement(self) -> Judgement:
         """Whether learning together helps."""
-        return judge(self.errors, self.graph, self.baselines)
+        return judge(self.errors, self.graph, self.baselines, not self.alone_is_possible)
 
     @cached_property
     def class_scores(self) -> ClassScores | None:
