@@ -115,6 +115,8 @@ def test_the_judgement_knows_whether_nodes_are_new(hold, unit):
         table, node="shop", target="sales", hold=hold, members=["pooled"], lam=1.0, folds=2, progress=False
     )
     assert run.judgement.unit == unit
+    tested = run.nodes["test_rows"] > 0
+    assert run.nodes["error_alone"][tested].isna().all() == (hold == "nodes")  # no rows, no model of their own
 
 
 def test_the_error_of_the_logarithm_is_that_of_the_jackknife():

@@ -514,3 +514,9 @@ def test_a_rival_that_cannot_take_part_is_named():
         shops(list("abcd")), node="shop", target="sales", task="quantile", members=["pooled"], folds=2, progress=False
     )
     assert "'regression with node dummies' takes no part: it does not predict quantiles." in made.notes
+
+
+def test_the_caption_counts_rows_in_english(run):
+    assert f" {len(run.predictions)} held-out rows." in words.caption(run.facts)
+    one = run.nodes.assign(test_rows=[1, *(0 for _ in run.nodes.index[1:])])
+    assert " 1 held-out row." in words.caption(dataclasses.replace(run.facts, nodes=one))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ MEASURES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 BESIDE = (Role.ALONE, Role.POOLED, Role.TAILORED)
 LARGEST_LOSS = 100.0  # per cent
+MOST_BINS = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +97,8 @@ class Plots:
         gain, rows = nodes["gain"].to_numpy()[known].clip(-LARGEST_LOSS), nodes["train_rows"].to_numpy()[known]
         title = "gain over the better baseline, per cent"
         if words.same_size(self.run) is not None:
-            figure = go.Figure(go.Histogram(x=gain.astype("f4"), nbinsx=50, marker={"color": MAIN}, name="nodes"))
+            bins = min(MOST_BINS, math.ceil(2 * math.sqrt(len(gain))))
+            figure = go.Figure(go.Histogram(x=gain.astype("f4"), nbinsx=bins, marker={"color": MAIN}, name="nodes"))
             figure.update_xaxes(title=title).update_yaxes(title="nodes")
         else:
             figure = go.Figure(self._scatter(

@@ -49,10 +49,12 @@ def nodes(run: TableRun) -> pandas.DataFrame:
     """One row per node: sizes, errors in the units of the leaderboard, gains with their standard errors, its group.
 
     Gains are those of the models that predict over the baseline that is better for the whole network, drawn towards the
-    mean of all nodes where test rows are few.
+    mean of all nodes where test rows are few. Where no tested node has training rows, none has an error alone.
     """
     count = run.graph.node_count
     mean = run.errors.by_node(count)
+    if not run.alone_is_possible:
+        mean[Role.ALONE] = np.nan
     gain, gain_error = node_gains(run.errors, Role.FINAL, run.judgement.against, count)
     shown = {f"error_{role}": run.target.shown(mean[role].to_numpy()) for role in (Role.FINAL, *SHOWN_ROLES)}
     return pandas.DataFrame(
