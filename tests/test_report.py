@@ -520,3 +520,15 @@ def test_the_caption_counts_rows_in_english(run):
     assert f" {len(run.predictions)} held-out rows." in words.caption(run.facts)
     one = run.nodes.assign(test_rows=[1, *(0 for _ in run.nodes.index[1:])])
     assert " 1 held-out row." in words.caption(dataclasses.replace(run.facts, nodes=one))
+
+
+def test_new_nodes_have_no_error_alone_and_few_of_them_few_bars(visit, tmp_path):
+    table = shops([f"shop {k}" for k in range(16)], **places(16))
+    made = learn(table, node="shop", target="sales", hold="nodes", members=["pooled"], lam=1.0, folds=2, progress=False)
+    tested = made.nodes["gain"].notna()
+    assert made.plot.gain().data[0].nbinsx == np.ceil(2 * np.sqrt(tested.sum()))
+    page = visit(made.report(tmp_path / "page.html"))
+    page.fill("#find", made.nodes.index[tested][0])
+    card = page.inner_text("#card dl").splitlines()
+    assert card[card.index("error alone") + 1] == "–"
+    assert page.locator("#card .best").count() > 0

@@ -94,7 +94,7 @@ def _leaderboard(run: RunFacts) -> list[dict[str, Any]]:
     rows = []
     for name, row in board.iterrows():
         cells = {str(key): None if pandas.isna(value) else value for key, value in row.items()}
-        named = {"name": str(name), "title": words.title(str(name))}
+        named: dict[str, Any] = {"name": str(name), "title": words.title(str(name))}
         if row["part"] == "control":
             named["bytes"] = None  # nobody would send messages for it
         rows.append({**cells, **named, "bar": 100 * float(row["error"]) / worst})
