@@ -501,6 +501,17 @@ def test_no_difference_is_not_called_a_small_one(run):
     assert "learning together has 0.1 % more error than" in words.judgement(dataclasses.replace(even, gain=-0.1))
 
 
+@pytest.mark.parametrize(("count", "said"), [(1, "for this time only"), (3, "for these 3 times only")])
+def test_few_times_are_counted_in_english(run, count, said):
+    assert said in words.judgement(dataclasses.replace(run.judgement, few_times=count))
+    blind = dataclasses.replace(
+        run.judgement, verdict="no clear difference", low=None, high=None, visible=None, few_times=count
+    )
+    assert ("Only one time is held out" if count == 1 else "Only 3 different times are held out") in words.judgement(
+        blind
+    )
+
+
 def test_notes_of_the_tailored_run_are_not_about_the_blend(run):
     """Without edges the tailored models learn alone; other members of the blend do not."""
     table = shops(list("abcd"))

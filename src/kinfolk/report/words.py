@@ -57,6 +57,8 @@ NOTES = {
     "only coordinates": "{columns} are used as node positions and, as there is no other usable column, as features.",
     "coordinates of rows": "{columns} are used as features, and their means as node positions: rows have places of "
     "their own.",
+    "nodes without a place": "Nodes without a place in {columns}: {count}. So these columns are features, and no "
+    "places.",
     "empty column": "Column {column} has no values: left out.",
     "constant column": "Column {column} has the same value everywhere: left out.",
     "unreadable dates": "Column {column} looks like dates that cannot be read: left out. Write them as 2026-01-31.",
@@ -296,14 +298,17 @@ def _interval(judged: Judgement) -> str:
         return " on these rows, and whether that is chance cannot be told"
     blocks = f"blocks of {judged.block:,} successive times" if judged.block > 1 else "single times"
     units = f", by {blocks}" if judged.unit == "times" else ""
-    units = f", for these {judged.few_times} times only" if judged.few_times is not None else units
+    if judged.few_times is not None:
+        units = f", for {'this time' if judged.few_times == 1 else f'these {judged.few_times} times'} only"
     return f" (95 % interval {percent(judged.low)} to {percent(judged.high)} %{units})"
 
 
 def _could_be_seen(judged: Judgement) -> str:
     """What would have shown, and how many rows would show a small gain."""
     if judged.visible is None:
-        few = f"Only {judged.few_times} different times are" if judged.few_times else "Only one group of neighbours is"
+        few = "Only one group of neighbours is"
+        if judged.few_times:
+            few = "Only one time is" if judged.few_times == 1 else f"Only {judged.few_times} different times are"
         return f"{few} held out: an interval needs more of them."
     seen = f"Only a gain of {percent(judged.visible)} % or more would probably have been seen"
     if judged.visible <= 5 or judged.rows_needed is None:
