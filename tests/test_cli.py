@@ -307,6 +307,11 @@ def test_a_bad_table_gets_one_sentence_and_leaves_nothing(name, tmp_path):
         ("t.csv", b"", "is empty"),
         ("t.csv", b"shop,sales\n", "no row"),
         ("t.csv", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00", "Expected"),
+        (
+            "t.csv",
+            "town,sales\nKöln,1\n".encode("latin-1"),
+            "in UTF-8, got bytes that are none: save it as CSV in UTF-8",
+        ),
         ("t.parquet", b"no parquet at all", "cannot be read as parquet"),
         ("t.jsonl", b"{not json", "cannot be read as jsonl"),
         ("t.csv.gz", b"no gzip", "cannot be read as csv"),

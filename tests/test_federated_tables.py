@@ -428,7 +428,7 @@ def test_what_leaves_is_declared_and_no_row_is_in_it(tmp_path):
     run, *_ = together(cut(table, 2), tmp_path / "all", node="shop", target="sales", folds=2, lam=1.0)
     told = {note.values["member"] for note in run.facts if note.kind == "member left out"}
     assert told == {"intercepts", "boosted", "trees"}
-    assert "'boosted' takes no part: it needs the rows of all." in run.notes
+    assert "'boosting on the rest of linear models' takes no part: it needs the rows of all." in run.notes
 
 
 def test_rare_categories_are_not_named(tmp_path):

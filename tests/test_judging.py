@@ -6,6 +6,7 @@ from pathlib import Path
 
 import networkx
 import numpy as np
+import pandas
 import pytest
 import scipy.stats
 from sklearn.metrics import log_loss, roc_auc_score
@@ -88,6 +89,34 @@ def test_with_few_nodes_rows_are_the_units():
     assert found.uncertainty.unit == "rows"
     assert found.uncertainty.error == pytest.approx(deviation, rel=0.1)
     assert np.log((100 - found.low) / (100 - found.high)) == pytest.approx(2 * 1.96 * deviation, rel=0.1)
+
+
+def test_where_nodes_are_new_they_are_the_units_however_few():
+    """Six nodes of twenty rows, each with a gain of its own: their rows say nothing about other nodes."""
+    graph, owner = kinfolk.graphs.edgeless(6), np.repeat(np.arange(6), 20)
+    hits = {True: 0, False: 0}
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        base = rng.gamma(1.0, size=120)
+        ours = base * np.exp(rng.normal(-0.045, 0.3, 6))[owner]  # on average exactly as good
+        for new_nodes in hits:
+            found = gain_over(errors_of(base, ours, owner), graph, "pooled", "final", new_nodes)
+            hits[new_nodes] += found.low <= 0 <= found.high
+    assert hits[True] >= 0.9 * 300
+    assert hits[False] < 0.7 * 300
+
+
+@pytest.mark.parametrize(("hold", "unit"), [("rows", "rows"), ("nodes", "nodes")])
+def test_the_judgement_knows_whether_nodes_are_new(hold, unit):
+    rng = np.random.default_rng(0)
+    table = pandas.DataFrame({"shop": np.repeat(list("abcdefghij"), 30), "price": rng.normal(size=300)})
+    table["sales"] = table["price"] + rng.normal(size=300)
+    run = kinfolk.learn(
+        table, node="shop", target="sales", hold=hold, members=["pooled"], lam=1.0, folds=2, progress=False
+    )
+    assert run.judgement.unit == unit
+    tested = run.nodes["test_rows"] > 0
+    assert run.nodes["error_alone"][tested].isna().all() == (hold == "nodes")  # no rows, no model of their own
 
 
 def test_the_error_of_the_logarithm_is_that_of_the_jackknife():

@@ -71,6 +71,18 @@ def test_one_place_per_node_is_no_feature():
     np.testing.assert_allclose(found.places[found.rows.owner], found.rows.place, atol=1e-9)
 
 
+def test_where_a_node_has_no_place_there_are_none_and_a_note_says_so():
+    table = placed(farms(), wander=0.0)
+    table.loc[table["farm"] == "farm 03", "lat"] = np.nan
+    found = prepared_of(table)
+    assert found.places is None
+    note = next(note for note in found.notes if note.kind == "nodes without a place")
+    assert (
+        note_text(note) == "Nodes without a place in 'lat' and 'lon': 1. So these columns are features, and no places."
+    )
+    assert "nodes without a place" not in kinds(prepared_of(farms()).notes)
+
+
 def test_a_held_out_node_is_where_its_test_rows_are():
     table = placed(farms()).assign(test=lambda t: t["farm"] == "farm 03")
     found = prepared_of(table, test="test")

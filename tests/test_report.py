@@ -162,7 +162,7 @@ def plain(text):
 @pytest.mark.parametrize("model", ["ridge", "tree"])
 @pytest.mark.parametrize("count", [0, 2, 3])
 def test_the_page_of_every_kind_of_target_and_model(visit, tmp_path, count, model):
-    """Classes have probabilities and no row to choose; other models have no coefficients; all open without an error."""
+    """Classes have probabilities; other models have no coefficients; members add up; all open without an error."""
     table = shops(list("abcdef"), **places(6))
     if count:
         cut = pandas.qcut(table["sales"], count, labels=False).to_numpy()
@@ -170,7 +170,13 @@ def test_the_page_of_every_kind_of_target_and_model(visit, tmp_path, count, mode
     made = learn(table, node="shop", target="sales", model=model, lam=0.3, folds=2, progress=False)
     page = visit(made.report(tmp_path / "page.html"))
     assert ("Probabilities" in page.locator("h2").all_text_contents()) == bool(count)
-    assert page.locator("#row").count() == (0 if count else 1)
+    parts = [line.split("\t") for line in page.locator("#parts tbody tr").all_inner_texts()]
+    first = made.predictions.iloc[0]
+    column = f"probability of {first['final']}"
+    assert page.locator("#parts th:nth-child(2)").first.inner_text() == (column if count else "predicts")
+    assert plain(parts[-1][1]) == pytest.approx(first[column if count else "final"], rel=1e-3, abs=1e-3)
+    assert sum(plain(line[3]) for line in parts[:-1]) == pytest.approx(plain(parts[-1][1]), abs=2e-3)
+    assert parts[-1][3] == f"truth {first['target']}" or not count
     assert page.locator("#figure-calibration .plot-container").count() == (1 if count else 0)
     assert page.locator("#blend .bars > div").count() == len(made.weights)
     if count:
@@ -261,9 +267,9 @@ def test_sorting_sorts(visit, page_file, run):
 
 def test_search_filters_and_pages_turn(visit, page_file):
     page = visit(page_file)
-    assert page.inner_text("#page") == "1 of 2"
+    assert page.inner_text("#page") == "page 1 of 2"
     page.click("#next")
-    assert page.inner_text("#page") == "2 of 2"
+    assert page.inner_text("#page") == "page 2 of 2"
     page.fill("#search", "SHOP 3")
     assert sorted(first_column(page)) == sorted(["shop 3", *(f"shop 3{k}" for k in range(10))])
     assert page.inner_text("#count") == "11 of 40 nodes"
@@ -291,6 +297,17 @@ def test_dark_and_light(visit, page_file):
     assert dark[1] != light[1]
 
 
+def test_a_phone_shows_all_that_members_contribute_and_no_legend_over_curves(visit, page_file):
+    page = visit(page_file, viewport={"width": 390, "height": 740})
+    assert page.evaluate("(t => t.scrollWidth - t.parentElement.clientWidth)(document.getElementById('parts'))") <= 0
+    top, below_legend = page.evaluate(
+        """(figure => [figure._fullLayout._size.t,
+            figure.querySelector(".legend").getBoundingClientRect().bottom - figure.getBoundingClientRect().top])
+            (document.getElementById("figure-convergence"))"""
+    )
+    assert below_legend <= top
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_needs_no_sideways_scrolling(visit, page_file, scheme):
     page = visit(page_file, viewport={"width": 360, "height": 740}, color_scheme=scheme, has_touch=True)
@@ -305,6 +322,8 @@ def test_it_can_be_printed(visit, page_file):
     page.emulate_media(media="print")
     page.evaluate("onPaper(true)")
     assert page.evaluate("document.documentElement.scrollWidth") <= 700
+    assert page.inner_text("#parts caption").startswith("Held-out row ")  # there is no menu on paper
+    assert page.inner_text(".pages") == "page 1 of 2"
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     page.evaluate("onPaper(false)")
     page.emulate_media(media="screen", color_scheme="dark")
@@ -455,3 +474,72 @@ def test_the_page_says_what_leaves_a_node_as_the_algorithm_declares_it(run, tmp_
     told = words.exchange(secret)
     assert told["sends"].startswith("Secretive does not declare what it sends: it is unknown what leaves a node.")
     assert told["hidden"] == ["Unknown."]
+
+
+# ---------------------------------------------------------------------- sentences
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "said"),
+    [
+        ("rival", "dummies", "smaller with a rival (regression with node dummies)."),
+        ("control", "control", "smaller with the control (the blend, graphs and places at random)."),
+        ("member", "slopes", "smaller with random intercepts and slopes."),
+    ],
+)
+def test_what_is_ahead_of_the_blend_is_named(run, part, name, said):
+    board = pandas.DataFrame({"part": ["final", part], "error": [1.0, 0.9]}, index=["final", name])
+    assert (
+        words.better_rival(dataclasses.replace(run.facts, leaderboard=board))
+        == f"On these rows the error is 10 % {said}"
+    )
+
+
+def test_no_difference_is_not_called_a_small_one(run):
+    even = dataclasses.replace(run.judgement, verdict="no clear difference", gain=-0.01)
+    assert "learning together has the same error as" in words.judgement(even)
+    assert "learning together has 0.1 % more error than" in words.judgement(dataclasses.replace(even, gain=-0.1))
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "for this time only"), (3, "for these 3 times only")])
+def test_few_times_are_counted_in_english(run, count, said):
+    assert said in words.judgement(dataclasses.replace(run.judgement, few_times=count))
+    blind = dataclasses.replace(
+        run.judgement, verdict="no clear difference", low=None, high=None, visible=None, few_times=count
+    )
+    assert ("Only one time is held out" if count == 1 else "Only 3 different times are held out") in words.judgement(
+        blind
+    )
+
+
+def test_notes_of_the_tailored_run_are_not_about_the_blend(run):
+    """Without edges the tailored models learn alone; other members of the blend do not."""
+    table = shops(list("abcd"))
+    pair = pandas.DataFrame({"head": ["a"], "tail": ["b"]})
+    notes = learn(table, node="shop", target="sales", edges=pair, lam=1.0, folds=2, progress=False).notes
+    assert "Tailored models on the graph: The graph has 3 components: nothing is learnt across them." in notes
+
+
+def test_a_rival_that_cannot_take_part_is_named():
+    made = learn(
+        shops(list("abcd")), node="shop", target="sales", task="quantile", members=["pooled"], folds=2, progress=False
+    )
+    assert "'regression with node dummies' takes no part: it does not predict quantiles." in made.notes
+
+
+def test_the_caption_counts_rows_in_english(run):
+    assert f" {len(run.predictions)} held-out rows." in words.caption(run.facts)
+    one = run.nodes.assign(test_rows=[1, *(0 for _ in run.nodes.index[1:])])
+    assert " 1 held-out row." in words.caption(dataclasses.replace(run.facts, nodes=one))
+
+
+def test_new_nodes_have_no_error_alone_and_few_of_them_few_bars(visit, tmp_path):
+    table = shops([f"shop {k}" for k in range(16)], **places(16))
+    made = learn(table, node="shop", target="sales", hold="nodes", members=["pooled"], lam=1.0, folds=2, progress=False)
+    tested = made.nodes["gain"].notna()
+    assert made.plot.gain().data[0].nbinsx == np.ceil(2 * np.sqrt(tested.sum()))
+    page = visit(made.report(tmp_path / "page.html"))
+    page.fill("#find", made.nodes.index[tested][0])
+    card = page.inner_text("#card dl").splitlines()
+    assert card[card.index("error alone") + 1] == "–"
+    assert page.locator("#card .best").count() > 0

@@ -404,7 +404,9 @@ def test_errors_of_rivals_are_means_over_nodes(real_data, monkeypatch):
     monkeypatch.setattr(comparison, "OTHERS", (failing,))
     assert set(real_data.errors_and_seconds(prepared)[0].index) == {"final", "boosting", "dummies"}
     chosen = replace(prepared, settings=replace(prepared.settings, rivals=True))
-    assert any("'ridge' takes no part" in note and "it failed" in note for note in learn_prepared(chosen).notes)
+    assert any(
+        "'one regression' takes no part" in note and "it failed" in note for note in learn_prepared(chosen).notes
+    )
     test, target = prepared.test, prepared.target
     loss = target.loss(ALL["dummies"].predict(prepared.training, test, target, 6), test.y)
     by_node = pandas.Series(loss).groupby(test.owner).mean()

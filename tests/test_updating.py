@@ -303,7 +303,7 @@ def test_rows_without_a_target_are_left_out_and_extra_columns_do_not_matter(run)
     new.loc[new.index[:2], "sales"] = np.nan
     found = run.update(new, progress=False)
     assert found.changes.new_rows == len(new) - 2
-    assert "2 rows without a target were left out." in found.notes
+    assert "Rows without a target, left out: 2." in found.notes
     assert found.changes.parts[-1] == len(new)
     assert found.update(shops(1, seed=8), progress=False).changes.parts[-1] == 8  # and its table is found again
 

@@ -29,6 +29,15 @@ Verdict = Literal["helps", "no clear difference", "does not help"]
 Unit = Literal["nodes", "rows", "times"]
 
 
+def probability_by(name: str) -> str:
+    """The column of held-out rows with the probability that a method has for the class that the blend predicts.
+
+    >>> probability_by("tailored")
+    'probability by tailored'
+    """
+    return f"probability by {name}"
+
+
 @dataclass(frozen=True)
 class Judgement:
     """Whether learning together helps: the models that predict against the better baseline, on held-out rows."""

@@ -33,7 +33,7 @@ def templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    filters = (words.number, words.breakable, words.signed, words.size, words.share_of_one)
+    filters = (words.number, words.breakable, words.signed, words.size, words.share_of_one, words.seconds)
     made.filters.update({each.__name__: each for each in filters})
     made.globals |= {"words": words, "privacy_words": privacy_words}
     return made
@@ -94,7 +94,9 @@ def _leaderboard(run: RunFacts) -> list[dict[str, Any]]:
     rows = []
     for name, row in board.iterrows():
         cells = {str(key): None if pandas.isna(value) else value for key, value in row.items()}
-        named = {"name": str(name), "title": words.title(str(name))}
+        named: dict[str, Any] = {"name": str(name), "title": words.title(str(name))}
+        if row["part"] == "control":
+            named["bytes"] = None  # nobody would send messages for it
         rows.append({**cells, **named, "bar": 100 * float(row["error"]) / worst})
     return rows
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kinfolk.report.colours import GROUPS, SYMBOLS
-from kinfolk.report.facts import LamPath, RunFacts
+from kinfolk.report.facts import LamPath, Role, RunFacts, probability_by
 from kinfolk.report.groups import steady_groups
 from kinfolk.report.positions import positions
 from kinfolk.report.words import title
@@ -40,10 +40,9 @@ def payload(run: RunFacts) -> dict[str, Any]:
     }
 
 
-def _blend(run: RunFacts) -> dict[str, Any] | None:
-    """What every member predicts for some held-out rows; None for classes."""
-    if run.target.classifies:
-        return None
+def _blend(run: RunFacts) -> dict[str, Any]:
+    """What every member predicts for some held-out rows: numbers, or the probability of the class that is predicted."""
+    classifies = run.target.classifies
     used = run.leaderboard[run.leaderboard["weight"].fillna(0.0) > 0]
     step = max(len(run.predictions) // SOME_ROWS, 1)
     some = run.predictions.iloc[::step][:SOME_ROWS]
@@ -51,8 +50,12 @@ def _blend(run: RunFacts) -> dict[str, Any] | None:
         "titles": [title(str(name)) for name in used.index],
         "weights": [float(weight) for weight in used["weight"]],
         "nodes": [f"{row}, {node}" for row, node in zip(some["row"], some["node"], strict=True)],
-        "truth": some["target"].astype(float).tolist(),
-        "predicted": [[float(f"{value:.6g}") for value in some[name]] for name in used.index],
+        "classes": some[Role.FINAL].map(str).tolist() if classifies else None,
+        "truth": some["target"].map(str if classifies else float).tolist(),
+        "predicted": [
+            [float(f"{value:.6g}") for value in some[probability_by(name) if classifies else name]]
+            for name in used.index
+        ],
     }
 
 

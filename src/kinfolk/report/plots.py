@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ MEASURES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 BESIDE = (Role.ALONE, Role.POOLED, Role.TAILORED)
 LARGEST_LOSS = 100.0  # per cent
+MOST_BINS = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,7 @@ class Plots:
             if column in history:
                 figure.add_trace(self._by_round(column, name, line), row=2, col=1)
         figure.update_layout(template="plotly_white", height=460, margin=_margin())
-        figure.update_layout(legend={"orientation": "h", "y": 1.08, "x": 0}, hovermode="x unified")
+        figure.update_layout(legend={"orientation": "h", "y": 1.03, "yanchor": "bottom", "x": 0}, hovermode="x unified")
         figure.update_yaxes(type="log", exponentformat="e", nticks=6, title="distance from the best", row=2, col=1)
         figure.update_yaxes(title="objective", row=1, col=1)
         return figure.update_xaxes(title="round", row=2, col=1)
@@ -95,7 +97,8 @@ class Plots:
         gain, rows = nodes["gain"].to_numpy()[known].clip(-LARGEST_LOSS), nodes["train_rows"].to_numpy()[known]
         title = "gain over the better baseline, per cent"
         if words.same_size(self.run) is not None:
-            figure = go.Figure(go.Histogram(x=gain.astype("f4"), nbinsx=50, marker={"color": MAIN}, name="nodes"))
+            bins = min(MOST_BINS, math.ceil(2 * math.sqrt(len(gain))))
+            figure = go.Figure(go.Histogram(x=gain.astype("f4"), nbinsx=bins, marker={"color": MAIN}, name="nodes"))
             figure.update_xaxes(title=title).update_yaxes(title="nodes")
         else:
             figure = go.Figure(self._scatter(

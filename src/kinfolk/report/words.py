@@ -52,19 +52,21 @@ ERRORS = {
     "quantile": "pinball loss",
 }
 NOTES = {
-    "coordinates": "{columns} are used as node positions, not as features; list them in `features` to use them "
-    "as both.",
+    "coordinates": "{columns} are used as node positions, which boosting knows, too; linear models have them as "
+    "features only if `features` lists them.",
     "only coordinates": "{columns} are used as node positions and, as there is no other usable column, as features.",
     "coordinates of rows": "{columns} are used as features, and their means as node positions: rows have places of "
     "their own.",
+    "nodes without a place": "Nodes without a place in {columns}: {count}. So these columns are features, and no "
+    "places.",
     "empty column": "Column {column} has no values: left out.",
     "constant column": "Column {column} has the same value everywhere: left out.",
     "unreadable dates": "Column {column} looks like dates that cannot be read: left out. Write them as 2026-01-31.",
     "names of rows": "Column {column} has a different text in most rows: left out.",
-    "rows without a target": "{count} rows without a target were left out.",
+    "rows without a target": "Rows without a target, left out: {count}.",
     "no features": "The table has no other column: predictions are levels of the nodes.",
-    "rows without a time": "{count} rows without a time were left out.",
-    "test rows of unseen classes": "{count} test rows have a class that no training row has: not tested.",
+    "rows without a time": "Rows without a time, left out: {count}.",
+    "test rows of unseen classes": "Test rows with a class that no training row has, not tested: {count}.",
     "classes": "The target is read as {count} classes; task regression predicts it as a number.",
     "whole numbers": "The target has {count} different whole values and is read as a number; tasks classification and "
     "count read it otherwise.",
@@ -84,7 +86,7 @@ NOTES = {
     "site left out": "Site {site} takes no part: {why}. All began anew without it.",
     "no trend": "Column {column} has no trend that helps to predict later rows: only its seasons are used, if any.",
     "alone is impossible": "Alone is impossible: no tested node has training rows.",
-    "nodes without training rows": "{count} tested nodes have no training rows: alone they get the model of all.",
+    "nodes without training rows": "Tested nodes without training rows: {count}. Alone they get the model of all.",
     "graph not used": "This method does not use the graph; it is only shown.",
     "updated": "Updates since the first fit: {count}. Its choices were kept (scales of features, λ, members, weights, "
     "test rows, widths of intervals); there is no control and no path along λ. A new fit would choose again.",
@@ -92,8 +94,8 @@ NOTES = {
     "updates have no width of their own before a new fit.",
     "test before new rows": "The new rows are later than the test rows, and were learnt from: the error on the test "
     "rows is no longer one of the future. That of the models before on the new rows is.",
-    "tested nodes learnt": "{count} tested nodes have training rows now: their error is no longer that of nodes never "
-    "seen.",
+    "tested nodes learnt": "Tested nodes that have training rows now: {count}. Their error is no longer that of nodes "
+    "never seen.",
     "drift": "The models before predicted the new rows clearly worse than the test rows: their choices may no longer "
     "suit. Fit again with all rows.",
     "class of one site": "Class {label} occurs among the training rows of site {site} alone.",
@@ -116,10 +118,11 @@ def seconds(value: float) -> str:
 def percent(value: float) -> str:
     """A share in per cent, with a decimal where it is small.
 
-    >>> percent(12.34), percent(3.21), percent(-0.01), percent(-0.12)
-    ('12', '3.2', '0.0', '−0.1')
+    >>> percent(12.34), percent(9.99), percent(3.21), percent(-0.01), percent(-0.12)
+    ('12', '10', '3.2', '0.0', '−0.1')
     """
-    text = f"{abs(value):.0f}" if abs(value) >= 10 else f"{abs(value):.1f}"
+    text = f"{abs(value):.1f}"
+    text = text if float(text) < 10 else f"{abs(value):.0f}"
     return f"−{text}" if value < 0 and float(text) else text
 
 
@@ -213,13 +216,18 @@ def note_text(note: Note) -> str:
     """A note as a sentence.
 
     >>> note_text(Note("rows without a target", {"count": 1200}))
-    '1,200 rows without a target were left out.'
+    'Rows without a target, left out: 1,200.'
+    >>> note_text(Note("member left out", {"member": "slopes", "why": "every node has one row"}))
+    "'random intercepts and slopes' takes no part: every node has one row."
     """
-    values = {name: value if name == "why" else _shown(value) for name, value in note.values.items()}
-    return NOTES[note.kind].format(**values)
+    return NOTES[note.kind].format(**{name: _shown(name, value) for name, value in note.values.items()})
 
 
-def _shown(value: Any) -> str:
+def _shown(name: str, value: Any) -> str:
+    if name == "why":
+        return str(value)
+    if name == "member":
+        return repr(title(value))
     if isinstance(value, list):
         return " and ".join(map(repr, value)) if len(value) == 2 else listing(value)
     return f"{value:,}" if isinstance(value, int) else listing([value])
@@ -266,6 +274,8 @@ def judgement_parts(judged: Judgement) -> tuple[str, str]:
         return "No clear difference", f"on the held-out rows predictions are the same as with {best}."
     nearer = _nearer(judged)
     if judged.verdict == "no clear difference":
+        same = percent(abs(judged.gain)) == "0.0"
+        compared = f"the same error as {best}" if same else compared
         unsure = f"learning together has {compared}{_interval(judged)}. {nearer}. {_could_be_seen(judged)}"
         return "No clear difference", unsure
     heading = f"Learning together {judged.verdict}"
@@ -288,14 +298,17 @@ def _interval(judged: Judgement) -> str:
         return " on these rows, and whether that is chance cannot be told"
     blocks = f"blocks of {judged.block:,} successive times" if judged.block > 1 else "single times"
     units = f", by {blocks}" if judged.unit == "times" else ""
-    units = f", for these {judged.few_times} times only" if judged.few_times is not None else units
+    if judged.few_times is not None:
+        units = f", for {'this time' if judged.few_times == 1 else f'these {judged.few_times} times'} only"
     return f" (95 % interval {percent(judged.low)} to {percent(judged.high)} %{units})"
 
 
 def _could_be_seen(judged: Judgement) -> str:
     """What would have shown, and how many rows would show a small gain."""
     if judged.visible is None:
-        few = f"Only {judged.few_times} different times are" if judged.few_times else "Only one group of neighbours is"
+        few = "Only one group of neighbours is"
+        if judged.few_times:
+            few = "Only one time is" if judged.few_times == 1 else f"Only {judged.few_times} different times are"
         return f"{few} held out: an interval needs more of them."
     seen = f"Only a gain of {percent(judged.visible)} % or more would probably have been seen"
     if judged.visible <= 5 or judged.rows_needed is None:
@@ -338,7 +351,8 @@ def _about_the_graph(judged: Judgement) -> str:
 def caption(run: RunFacts) -> str:
     """What stands below the leaderboard."""
     what = f"{error_name(run)}{'' if run.target.classifies else f' of {run.columns.target}'}"
-    tested = f"mean over nodes, {int(run.nodes['test_rows'].sum()):,} held-out rows"
+    rows = int(run.nodes["test_rows"].sum())
+    tested = f"mean over nodes, {rows:,} held-out {'row' if rows == 1 else 'rows'}"
     return f"Error: {what}, {tested}. Weight: in the blend, from cross-validation. {better_rival(run)}".rstrip()
 
 
@@ -350,8 +364,9 @@ def better_rival(run: RunFacts) -> str:
     less = 100 * (1 - float(others["error"].iloc[best]) / final) if final else 0.0
     if less < 0.05:
         return "Nothing else has a smaller error on these rows."
-    name = title(str(others.index[best]), str(others["part"].iloc[best]))
-    return f"On these rows the error is {percent(less)} % smaller with {name}."
+    name = title(str(others.index[best]))
+    known = {"rival": f"a rival ({name})", "control": f"the control ({name})"}.get(others["part"].iloc[best], name)
+    return f"On these rows the error is {percent(less)} % smaller with {known}."
 
 
 def same_size(run: RunFacts) -> int | None:

@@ -73,6 +73,7 @@ def find_columns(table: pandas.DataFrame, settings: Settings) -> Columns:
         notes.append(Note("no features"))
     kind = "only coordinates" if only_places else "coordinates of rows" if moving else "coordinates"
     about = [Note(kind, {"columns": list(coords)})] if coords and not settings.features else []
+    about += [] if coords or settings.features else _places_of_some_nodes(table, settings)
     return Columns(settings.node, settings.target, *usable, coords, settings.time, mark, (*about, *notes))
 
 
@@ -170,6 +171,17 @@ def _are_places(table: pandas.DataFrame, node: str, names: list[str]) -> bool:
     if not on_globe(tuple(names)):
         return settled(table, node, names) and bool(np.isfinite(read[known]).all(axis=None))
     return bool((np.abs(read[known].to_numpy()) <= LARGEST_DEGREES).all())
+
+
+def _places_of_some_nodes(table: pandas.DataFrame, settings: Settings) -> list[Note]:
+    """A note if latitudes and longitudes are there, but not of every node."""
+    lower = {str(name).lower(): str(name) for name in table.columns}
+    for names in ([lower[name] for name in pair if name in lower] for pair in PLACES):
+        if len(names) == 2 and on_globe(tuple(names)) and settings.target not in names:
+            placed = table[settings.node][table[names].notna().all(axis=1)].nunique()
+            count = table[settings.node].nunique() - placed
+            return [Note("nodes without a place", {"columns": names, "count": count})] if placed and count else []
+    return []
 
 
 def settled(table: pandas.DataFrame, node: str, names: list[str]) -> bool:

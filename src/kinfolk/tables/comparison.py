@@ -50,7 +50,7 @@ def compared(choice: Choice) -> Comparison:
                 entries[rival.name], test[rival.name] = _rival(rival, study.prepared, study.bar)
         except LearningError as error:
             why = str(error)
-        if why is not None and settings.rivals:
+        if why is not None:
             left_out[rival.name] = why
     return Comparison(entries, test, left_out)
 

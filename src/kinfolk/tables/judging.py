@@ -46,13 +46,14 @@ class Sight(NamedTuple):
     rows_needed: int  # about how many test rows would show ``WANTED``
 
 
-def gain_over(errors: ComparedErrors, graph: Graph, baseline: str, method: str) -> Gain:
+def gain_over(errors: ComparedErrors, graph: Graph, baseline: str, method: str, new_nodes: bool = False) -> Gain:
     """Compare two methods on the same rows: the gain, its 95 % interval, and what could have been seen.
 
     The interval is symmetric for the logarithm of the ratio of mean errors, with Student's t for few units.
+    ``new_nodes``: whether tested nodes have no training rows, and stand for others like them.
     """
     ratio = errors.ratio(method, baseline)
-    found = uncertainty(ratio.influence, graph)
+    found = uncertainty(ratio.influence, graph, new_nodes)
     gain = float(errors.less(errors.mean(method), errors.mean(baseline)))
     if found is None:
         return Gain(gain, None, None, ratio.value, None, None)
@@ -71,9 +72,11 @@ def _distance(errors: ComparedErrors) -> float:
     return float(-np.log(1 - WANTED / 100) * np.log(4) / np.log(errors.target.shown(4.0)))
 
 
-def gains_over(errors: ComparedErrors, graph: Graph, baselines: Sequence[Role], method: str) -> dict[Role, Gain]:
+def gains_over(
+    errors: ComparedErrors, graph: Graph, baselines: Sequence[Role], method: str, new_nodes: bool = False
+) -> dict[Role, Gain]:
     """The gain over each baseline."""
-    return {role: gain_over(errors, graph, role, method) for role in baselines}
+    return {role: gain_over(errors, graph, role, method, new_nodes) for role in baselines}
 
 
 def over_better(found: Mapping[Role, Gain]) -> tuple[Role, Gain]:
@@ -102,7 +105,7 @@ def sight(errors: ComparedErrors, found: Mapping[Role, Gain]) -> Sight | None:
     return Sight(_less(errors, -least), int(np.ceil(errors.row_count * times)))
 
 
-def judge(errors: ComparedErrors, graph: Graph, baselines: Sequence[Role]) -> Judgement:
+def judge(errors: ComparedErrors, graph: Graph, baselines: Sequence[Role], new_nodes: bool = False) -> Judgement:
     """Compare the models that predict with the better baseline.
 
     Parameters
@@ -113,13 +116,15 @@ def judge(errors: ComparedErrors, graph: Graph, baselines: Sequence[Role]) -> Ju
         Neighbours err alike, so blocks of them are compared.
     baselines : sequence of Role
         What they are compared with: one model for all, and every node alone where that is possible.
+    new_nodes : bool, optional
+        Whether no tested node has training rows: then others like them are meant, not these very nodes.
 
     Returns
     -------
     Judgement
         The verdict and its numbers.
     """
-    over_each = gains_over(errors, graph, baselines, Role.FINAL)
+    over_each = gains_over(errors, graph, baselines, Role.FINAL, new_nodes)
     (against, found), seen = over_better(over_each), sight(errors, over_each)
     clear = found.verdict != "no clear difference"
     gains = errors.gains(Role.FINAL, against)

@@ -176,7 +176,7 @@ def compare(
     ready = [prepare(table, chosen, edges=edges) for chosen in each]
     for method, prepared in zip(methods, ready, strict=True):
         run = learn_prepared(prepared, progress=progress, journal=journal)
-        over_each = gains_over(run.errors, run.graph, run.baselines, Role.TAILORED)
+        over_each = gains_over(run.errors, run.graph, run.baselines, Role.TAILORED, not run.alone_is_possible)
         board, judged = run.leaderboard, over_better(over_each)[1]
         rows[method] = {**board.loc[Role.TAILORED], "gain": judged.gain, "low": judged.low, "high": judged.high}
         for role in (role for role in (Role.ALONE, Role.POOLED) if role in board.index):

@@ -64,6 +64,10 @@ def read_table(path: str | Path) -> pandas.DataFrame:
         table = reader(path)
     except InputError:
         raise
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"Expected a table in {path.name!r} in UTF-8, got bytes that are none: save it as CSV in UTF-8."
+        ) from error
     except Exception as error:  # whatever a reader raises, the file is not what its suffix promises
         raise InputError(
             f"Expected a table in {path.name!r}, it cannot be read as {kind[1:]} ({_brief(error)})."

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas
 
-from kinfolk.report.facts import SHOWN_ROLES, Role
+from kinfolk.report.facts import SHOWN_ROLES, Role, probability_by
 from kinfolk.tables.columns import node_names, plain_value
 from kinfolk.tables.node_gains import node_gains
 from kinfolk.tables.prepared import Prepared
+from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
 if TYPE_CHECKING:
@@ -48,10 +49,12 @@ def nodes(run: TableRun) -> pandas.DataFrame:
     """One row per node: sizes, errors in the units of the leaderboard, gains with their standard errors, its group.
 
     Gains are those of the models that predict over the baseline that is better for the whole network, drawn towards the
-    mean of all nodes where test rows are few.
+    mean of all nodes where test rows are few. Where no tested node has training rows, none has an error alone.
     """
     count = run.graph.node_count
     mean = run.errors.by_node(count)
+    if not run.alone_is_possible:
+        mean[Role.ALONE] = np.nan
     gain, gain_error = node_gains(run.errors, Role.FINAL, run.judgement.against, count)
     shown = {f"error_{role}": run.target.shown(mean[role].to_numpy()) for role in (Role.FINAL, *SHOWN_ROLES)}
     return pandas.DataFrame(
@@ -74,16 +77,24 @@ def edges(run: TableRun) -> pandas.DataFrame:
 
 
 def held_out_predictions(prepared: Prepared, predicted: Mapping[str, Floats]) -> pandas.DataFrame:
-    """The held-out rows: node, truth, and the prediction of everything compared."""
+    """The held-out rows: node, truth, and the prediction of everything compared.
+
+    For classes also the probabilities of the blend, and those of every method for the class that the blend predicts.
+    """
     table, target = prepared.table[prepared.held_out], prepared.target
     truth = table[prepared.columns.target] if target.classes else pandas.Series(target.decode(prepared.test.y))
     frame = pandas.DataFrame(
         {"row": _plain_index(table.index), "node": node_names(table, prepared.columns.node), "target": truth.to_numpy()}
     )
     frame = frame.assign(**{name: target.decode(each) for name, each in predicted.items()})
-    for k, label in enumerate(target.classes):
-        frame[f"probability of {label}"] = predicted[Role.FINAL][:, k]
-    return frame
+    return frame.assign(**_probabilities(target, predicted)) if target.classes else frame
+
+
+def _probabilities(target: Target, predicted: Mapping[str, Floats]) -> dict[str, Floats]:
+    final = predicted[Role.FINAL]
+    rows, likeliest = np.arange(len(final)), final.argmax(axis=1)
+    of_classes = {f"probability of {label}": final[:, k] for k, label in enumerate(target.classes)}
+    return of_classes | {probability_by(name): each[rows, likeliest] for name, each in predicted.items()}
 
 
 def _plain_index(index: pandas.Index) -> Any:

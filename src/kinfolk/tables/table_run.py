@@ -16,7 +16,7 @@ from kinfolk.engine.run import Run
 from kinfolk.engine.saved_run import Account, SavedRun
 from kinfolk.network.network import Network
 from kinfolk.report.facts import Changes, ClassScores, GraphOrigin, Judgement, LamPath, Made, Note, Role, RunFacts
-from kinfolk.report.words import note_text
+from kinfolk.report.words import TITLES, note_text
 from kinfolk.tables import results
 from kinfolk.tables.class_scores import class_scores
 from kinfolk.tables.fitted_blend import FittedBlend
@@ -84,7 +84,7 @@ class TableRun(FittedBlend):
     @cached_property
     def judgement(self) -> Judgement:
         """Whether learning together helps."""
-        return judge(self.errors, self.graph, self.baselines)
+        return judge(self.errors, self.graph, self.baselines, not self.alone_is_possible)
 
     @cached_property
     def class_scores(self) -> ClassScores | None:
@@ -117,7 +117,8 @@ class TableRun(FittedBlend):
     @property
     def notes(self) -> list[str]:
         """What a user should know before trusting the answer."""
-        return [*map(note_text, self.remarks), *self.account.notes]
+        about_one_member = (f"{TITLES[Role.TAILORED].capitalize()}: {note}" for note in self.account.notes)
+        return [*map(note_text, self.remarks), *about_one_member]
 
     # ------------------------------------------------------------------ the runs
 

@@ -83,15 +83,17 @@ class Influence(NamedTuple):
         return cls(np.bincount(owner), total, squares, by_time)
 
 
-def uncertainty(influence: Influence, graph: Graph) -> Uncertainty | None:
+def uncertainty(influence: Influence, graph: Graph, new_nodes: bool = False) -> Uncertainty | None:
     """The standard error of a sum of influences; None with fewer than two units.
 
     With many nodes, blocks of neighbours are the units, since neighbours err alike. With few that have several rows
-    each, these very nodes are meant, and their rows are the units. Where later times are predicted, blocks of
-    successive times are the units, the same for all nodes; with many nodes the wider of the two counts.
+    each, these very nodes are meant, and their rows are the units. But where ``new_nodes`` were tested, others like
+    them are meant, and all rows of a node err alike: blocks are the units, however few. Where later times are
+    predicted, blocks of successive times are the units, the same for all nodes; with many nodes the wider of the two
+    counts.
     """
     sizes = influence.sizes[influence.sizes > 0]
-    few = len(sizes) < FEW_NODES
+    few = len(sizes) < FEW_NODES and not new_nodes
     if influence.by_time is not None:
         over_times = by_times(influence.by_time)
         found = [over_times] if few else [over_times, by_nodes(influence, graph)]

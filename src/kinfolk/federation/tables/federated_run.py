@@ -183,7 +183,7 @@ class FederatedRun:
     def judgement(self) -> Judgement:
         """Whether learning together helps."""
         baselines = [Role.ALONE, Role.POOLED] if self.alone_is_possible else [Role.POOLED]
-        return judge(self.errors, self.graph, baselines)
+        return judge(self.errors, self.graph, baselines, not self.alone_is_possible)
 
     @cached_property
     def nodes(self) -> pandas.DataFrame:

@@ -64,7 +64,7 @@ function numbersOf(node) {
   add("training rows", format(of("train_rows"), 9));
   add("test rows", format(of("test_rows"), 9));
   if (of("test_rows")) {
-    const least = Math.min(...Object.keys(ERRORS).map(name => of("error_" + name)));
+    const least = Math.min(...Object.keys(ERRORS).map(name => of("error_" + name)).filter(Number.isFinite));
     for (const name in ERRORS) add(ERRORS[name], format(of("error_" + name)), of("error_" + name) === least);
     add("gain over the better baseline", Number.isFinite(of("gain")) ? `${format(of("gain"), 2)} ± ${format(of("gain_error"), 2)} %` : "–");
   }

@@ -61,7 +61,7 @@ function drawTable() {
     head.firstChild.textContent = SHOWN[k].title + (k === list.column ? (list.down ? " ↓" : " ↑") : "");
   });
   at("count").textContent = `${list.order.length.toLocaleString("en")} of ${count.toLocaleString("en")} nodes`;
-  at("page").textContent = `${list.page + 1} of ${pages}`;
+  at("page").textContent = `page ${list.page + 1} of ${pages}`;
   at("back").disabled = list.page === 0;
   at("next").disabled = list.page >= pages - 1;
 }
