@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinfolk.algorithms.gtvmin.cones import NEAREST, Cone, until_zero
+from kinfolk.algorithms.gtvmin.cones import Cone, until_zero
 from kinfolk.typing import Floats
 
 STARTING_STEPS = 12
+STARTING_REACH = 3.0  # of the logarithm of a share, in such a step
 LEAST_SHARE = 1e-300
 FURTHEST = 2.0  # by which the logarithm of a share may grow in a step
 
@@ -37,9 +38,12 @@ class PowerBalls(Cone):
         self.power = 1.0 - 1.0 / p  # 1 / q
         self.share = _first_shares(v, radius, self.power, mu)
         self.wall = radius[:, None] * self.share**self.power
-        part = v * self.wall / (mu + np.hypot(mu, v * self.wall))
-        self.u = self.wall * part
-        self.above, self.below = self.wall * np.maximum(1 - part, NEAREST), self.wall * np.maximum(1 + part, NEAREST)
+        reach = v * self.wall
+        root = np.hypot(mu, reach)
+        self.u = self.wall * reach / (mu + root)
+        near = self.wall * (mu + mu / (root + np.abs(reach)) * mu) / (mu + root)  # to the nearer wall
+        far = 2 * self.wall - near
+        self.above, self.below = np.where(reach > 0, near, far), np.where(reach > 0, far, near)
         self.a, self.b = mu / self.above, mu / self.below
         self.price = self.power * (self.wall * (self.a + self.b)).sum(axis=1)
         self.missing = np.zeros_like(v)  # by which slacks are smaller than the walls allow
@@ -133,13 +137,15 @@ class PowerBalls(Cone):
 
 
 def _first_shares(v: Floats, radius: Floats, power: float, mu: float) -> Floats:
-    """The y of (2), where τ y = (μ + √(μ² + v² h²)) / q, nearly: by Newton's method in log y, scaled to their sum."""
+    """The y of (2), where τ y = (μ + √(μ² + v² h²)) / q: by Newton's method in log y and log τ, scaled to their sum."""
     share = np.full_like(v, 1.0 / v.shape[1])
     for _ in range(STARTING_STEPS):
         reach = v * radius[:, None] * share**power
         root = np.hypot(mu, reach)
-        wanted = (mu + root) / (mu + root).sum(axis=1, keepdims=True)
-        slope = power * reach**2 / (root * (mu + root))
-        share = np.maximum(share * (wanted / share) ** (1 / (1 - slope)), LEAST_SHARE)
+        rise = np.log((mu + root) / share)  # all equal at the solution
+        answer = 1 / (1 - power * reach**2 / (root * (mu + root)))
+        level = (share * answer * rise).sum(axis=1) / (share * answer).sum(axis=1)
+        growth = np.clip(answer * (rise - level[:, None]), -STARTING_REACH, STARTING_REACH)
+        share = np.maximum(share * np.exp(growth), LEAST_SHARE)
         share /= share.sum(axis=1, keepdims=True)
     return share
