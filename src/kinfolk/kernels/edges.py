@@ -242,8 +242,8 @@ def _charges(coefficients: tuple[float, float, float]) -> tuple[float, float, fl
 def project_power_ball(v: Floats, radius: Floats, q: float) -> Floats:
     """Project every row on ‖u‖_q ≤ radius, 1 < q < ∞.
 
-    Outside the ball |u_k| + μ|u_k|^(q−1) = |v_k| with the μ > 0 that puts u on the sphere: bisection on log μ, and
-    for every entry Newton's method on a convex equation. Rows are scaled so that their largest entry is 1.
+    Outside the ball |u_k| + μ|u_k|^(q−1) = |v_k| with the μ > 0 that puts u on the sphere: Newton's method on log μ,
+    and for every entry on a convex equation. Rows are scaled so that their largest entry is 1.
     """
     out = np.zeros_like(v)
     u = np.empty(v.shape[1])
@@ -255,19 +255,37 @@ def project_power_ball(v: Floats, radius: Floats, q: float) -> Floats:
         if _power_norm(size, q) <= radius[e] / largest:
             out[e] = v[e]
             continue
-        low, high = -700.0, 700.0
-        for _ in range(64):
-            middle = 0.5 * (low + high)
-            for k in range(len(u)):
-                u[k] = _shrunk(size[k], np.exp(middle), q)
-            if _power_norm(u, q) > radius[e] / largest:
-                low = middle
-            else:
-                high = middle
-        for k in range(len(u)):
-            u[k] = _shrunk(size[k], np.exp(high), q)
+        _onto_sphere(u, size, radius[e] / largest, q)
         out[e] = np.sign(v[e]) * u * (radius[e] / _power_norm(u, q))
     return out
+
+
+@njit(cache=True)
+def _onto_sphere(u: Floats, size: Floats, radius: float, q: float) -> None:
+    """The u with u_k + μ u_k^(q−1) = size_k and ‖u‖_q = radius, up to rounding.
+
+    log ‖u‖_q falls with log μ, the steeper the larger μ is. So Newton's method from above comes down to the root; what
+    rounding makes of that is kept between the bounds.
+    """
+    low, high = -700.0, 700.0
+    middle = min((q - 1.0) * np.log(_power_norm(size ** (1.0 / (q - 1.0)), q) / radius), high)
+    for _ in range(64):
+        for k in range(len(u)):
+            u[k] = _shrunk(size[k], np.exp(middle), q)
+        excess, largest, total, slope = np.log(_power_norm(u, q) / radius), np.max(u), 0.0, 0.0
+        if excess > 0.0:
+            low = middle
+        else:
+            high = middle
+        for k in range(len(u)):
+            if u[k] > 0.0:
+                weight, shed = (u[k] / largest) ** q, size[k] - u[k]
+                total += weight
+                slope += weight * shed / (u[k] + (q - 1.0) * shed)
+        move = excess * total / slope if slope > 0.0 else 1500.0
+        if abs(excess) <= 1e-15 or abs(move) <= 1e-14 or high - low <= 1e-13:
+            break
+        middle = middle + move if low < middle + move < high else 0.5 * (low + high)
 
 
 @njit(cache=True)

@@ -22,8 +22,9 @@ from kinfolk.algorithms.gtvmin.cones import Balls, Boxes, Cone, Octahedra
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import PART_OF_START
 from kinfolk.algorithms.gtvmin.polish import INSIDE, inside_ball, joined
+from kinfolk.algorithms.gtvmin.power_balls import PowerBalls
 from kinfolk.algorithms.gtvmin.systems import GraphSystem, Solver, system_of
-from kinfolk.objective.couplings import AbsoluteNorm, Coupling, EuclideanNorm, MaximumNorm
+from kinfolk.objective.couplings import AbsoluteNorm, Coupling, EuclideanNorm, MaximumNorm, PNorm
 from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.typing import Bools, Floats
 
@@ -261,6 +262,8 @@ def _edge_cone(problem: Instance, w: Floats, mu: float) -> Cone | None:
         return Balls(v, radius, mu)
     if isinstance(problem.coupling, MaximumNorm):
         return Octahedra(v, radius, mu)
+    if isinstance(problem.coupling, PNorm):
+        return PowerBalls(v, radius, problem.coupling.p, mu)
     limit = np.broadcast_to(radius[:, None], v.shape)
     return Boxes(v, -limit, limit, np.zeros_like(v), mu)
 
@@ -272,4 +275,4 @@ def _row_cone(losses: LinearLosses, v: Floats, mu: float) -> Cone | None:
 
 def covers(coupling: Coupling) -> bool:
     """Whether edges with this coupling are known to the method."""
-    return coupling.is_quadratic or isinstance(coupling, EuclideanNorm | AbsoluteNorm | MaximumNorm)
+    return coupling.is_quadratic or isinstance(coupling, EuclideanNorm | AbsoluteNorm | MaximumNorm | PNorm)
