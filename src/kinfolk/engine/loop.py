@@ -71,7 +71,11 @@ class Loop:
         self.certificate: Any = None  # of the last row, where one was asked for
 
     def run(self, stopped: str | None = None) -> Run:
-        """All rounds that are left; none if the run had stopped already."""
+        """All rounds that are left, none if the run had stopped already; then this loop and its session are over."""
+        return self._run(self._rounds(stopped))
+
+    def _rounds(self, stopped: str | None) -> str:
+        """All rounds that are left; why the run ends."""
         here, last = self.position, self.settings.last
         first = here.count
         with progress_bar(type(self.session.algorithm).__name__, last - first, enabled=self.progress) as bar:
@@ -86,7 +90,7 @@ class Loop:
             stopped = self._best_of(stopped, first)
         if self.checkpoints is not None and not self.failed:
             stopped = self._save(stopped) or stopped
-        return self._run(stopped)
+        return stopped
 
     def _round(self, bar: Bar, first: int) -> str | None:
         """One round, or what the algorithm proposes instead; why the run ends with it, or None."""
@@ -183,7 +187,7 @@ class Loop:
             return f"{diverged}, so that the models are of no use: {advice}"
         last = int(min(rows, key=lambda row: row["objective"])["round"])
         again = Loop(self.session, replace(self.settings, last=last), self.begin, (), None, self.progress)
-        again.run()
+        again._rounds(None)
         self.position = again.position
         least = self.position.rows[-1]["objective"]
         return (
@@ -318,7 +322,7 @@ class Loop:
         models = snapshot = None
         if session.whole_network is not None:
             site = session.whole_network.site
-            snapshot = session.snapshot(copy_=False)
+            snapshot = session.last_snapshot()
             models = session.algorithm.models(site, snapshot.state, snapshot.inbox(site.nodes))
             models = session.algorithm.complete(site, models)
         proven = bool(here.rows) and here.rows[-1]["round"] == here.count and "proven" in here.rows[-1]

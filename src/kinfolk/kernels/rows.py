@@ -186,3 +186,17 @@ def conjugate_direction(p: Floats, r: Floats, inverse: Floats, part: float) -> N
     for i in range(len(p)):
         for k in range(p.shape[1]):
             p[i, k] = inverse[i, k] * r[i, k] + part * p[i, k]
+
+
+@njit(cache=True)
+def permute_rows(rows: Floats, places: Ints) -> None:
+    """Move every row to its place, a permutation, one cycle after the other."""
+    moved, carried = np.zeros(len(places), dtype=np.bool_), np.empty(rows.shape[1])
+    for first in range(len(places)):
+        carried[:] = rows[first]
+        k = first
+        while not moved[k]:
+            moved[k] = True
+            k = places[k]
+            for j in range(len(carried)):
+                carried[j], rows[k, j] = rows[k, j], carried[j]

@@ -92,14 +92,9 @@ class Site:
         return self.head < self.node_count
 
     @cached_property
-    def root_weights(self) -> Floats:
-        """(edges,) √A_ij."""
-        return np.sqrt(self.weights)
-
-    @cached_property
     def root_degrees(self) -> Floats:
         """(own,) Σ_j √A_ij."""
-        return self.edge_sum(self.root_weights)
+        return self.edge_sum(np.sqrt(self.weights))
 
     @property
     def edge_blocks(self) -> Iterator[slice]:

@@ -139,7 +139,7 @@ def report(updates: Updates, state: State, values: Floats, due: bool) -> tuple[F
     return np.zeros_like(missed), {
         **conditions(updates, state, flows),
         "moved_w": 0.25 * squares(state.w_bar - state.w) / updates.tau,  # of half the way from w to 2 w_new − w
-        "moved_u": updates.site.at_smaller_end(flows.moved / updates.sigma),
-        "mismatch": updates.site.at_smaller_end(flows.mismatch),
+        "moved_u": flows.moved,
+        "mismatch": flows.mismatch,
         "missed": missed,
     }

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kinfolk.algorithms.gtvmin import distance
+from kinfolk.algorithms.gtvmin.borrowing import borrowed
 from kinfolk.algorithms.gtvmin.duals import Duals, solves_directly, stiffness_at
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import local_duals, residual_at, scale_of
@@ -87,7 +88,9 @@ class Certificate:
 def certificate_at(updates: Updates, state: State, enough: float = 0.0) -> Certificate | None:
     """How good the parameters 2 w_new − w of a state are; None where losses have no dual variables to prove it with.
 
-    On large networks the proof ends where the bound is ``enough``, as a part of the scale.
+    On large networks, where precise solves would cost too much, what is left of r is repaired exactly from the start.
+    The proof ends there where the bound is ``enough``, as a part of the scale, and the flows of the state lend it their
+    memory.
     """
     losses = updates.losses.with_duals
     if losses is None:
@@ -95,7 +98,11 @@ def certificate_at(updates: Updates, state: State, enough: float = 0.0) -> Certi
     _, beta = local_duals(updates, losses, state)
     problem = Instance(updates.site, losses, updates.coupling, updates.weights)
     judge = _Judge.of(problem, state.w_bar, residual_at(updates, state))  # before there are flows: it needs memory, too
-    return certify(judge, beta, (updates.ahead(state.u, state.w_bar), state.u), enough)
+    if problem.site.node_count > LARGE and _is_repairable(problem):
+        with borrowed(state.u) as u:
+            start = judge.duals(beta, updates.ahead(state.u, state.w_bar, out=u))
+            return _repaired(judge, start, max(CLOSE * judge.sharp, enough))
+    return certify(judge, beta, (updates.ahead(state.u, state.w_bar), state.u))
 
 
 def parameters_and_flows(network: Network, w: Any, u: Any) -> tuple[Floats, Floats]:
@@ -115,18 +122,15 @@ def parameters_and_flows(network: Network, w: Any, u: Any) -> tuple[Floats, Floa
     return w, u
 
 
-def certify(judge: _Judge, beta: Floats, flows: Sequence[Floats], enough: float) -> Certificate:
+def certify(judge: _Judge, beta: Floats, flows: Sequence[Floats]) -> Certificate:
     """Bound the sub-optimality of w with the help of ``beta`` and flows that nearly belong to it; the best ones.
 
     The dual variables are moved to r ≈ 0, and scaled into their domain for a bound; if that is not as sharp as the
-    residual, they are clipped into it instead, and moved again. Where that does not prove as much as it could, or would
-    cost too much, what is left of r is repaired exactly.
+    residual, they are clipped into it instead, and moved again. Where that does not prove as much as it could, what is
+    left of r is repaired exactly.
     """
-    problem, w, sharp = judge.problem, judge.w, max(SHARP_ENOUGH, judge.residual)
-    starts = [Duals(beta, problem.losses.pull(w), problem.coupling.into_span(u), w) for u in flows]
-    repairable = problem.coupling.is_norm and len(problem.weights) > 0  # flows may be changed in any direction
-    if len(w) > LARGE and repairable:
-        return _repaired(judge, starts[0], max(CLOSE * sharp, enough))
+    problem, w, sharp = judge.problem, judge.w, judge.sharp
+    starts = [judge.duals(beta, u) for u in flows]
     found = [_judged(judge, starts[0], localised=False)]
     # Distances cost as much as a direct solve, after which none may be needed.
     localised = found[0][0].relative > sharp and not solves_directly(problem)
@@ -144,9 +148,14 @@ def certify(judge: _Judge, beta: Floats, flows: Sequence[Floats], enough: float)
         duals = moved.clipped(problem)
     if best.relative > sharp and not localised:
         best = min(best, *(_judged(judge, each, localised=True)[0] for each in starts), key=lambda each: each.bound)
-    if best.relative > LOOSE * sharp and repairable:
+    if best.relative > LOOSE * sharp and _is_repairable(problem):
         best = min(best, _repaired(judge, starts[0], CLOSE * sharp), key=lambda each: each.bound)
     return best
+
+
+def _is_repairable(problem: Instance) -> bool:
+    """Whether there are flows, and they may be changed in any direction."""
+    return problem.coupling.is_norm and len(problem.weights) > 0
 
 
 def _judged(judge: _Judge, duals: Duals, localised: bool) -> tuple[Certificate, Duals]:
@@ -191,6 +200,15 @@ class _Judge:
             apart = np.full(len(w), 10.0 * (1.0 + float(np.linalg.norm(w))))
         scale = scale_of(objective, float(problem.losses.value_at_start.sum()))
         return cls(problem, w, residual, objective, scale, apart, assumed, problem.components)
+
+    @property
+    def sharp(self) -> float:
+        """A bound, as a part of the scale, below which no other is looked for."""
+        return max(SHARP_ENOUGH, self.residual)
+
+    def duals(self, beta: Floats, u: Floats) -> Duals:
+        """The dual variables β and u, with the γ that belongs to w."""
+        return Duals(beta, self.problem.losses.pull(self.w), self.problem.coupling.into_span(u), self.w)
 
     def certificate(self, duals: Duals, localised: bool = True) -> Certificate:
         """(*) with these dual variables, scaled into their domain; ``localised``: by sharper distances if need be."""

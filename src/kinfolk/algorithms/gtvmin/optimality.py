@@ -32,11 +32,10 @@ def measures(updates: Updates, state: State, values: Floats) -> dict[str, Floats
 
 def prices(updates: Updates, state: State, flows: Flows) -> dict[str, Floats]:
     """Both terms of the objective, what complementarity is missed by, and the objective where nodes begin, per node."""
-    at_smaller_end = updates.site.at_smaller_end
     return {
         "loss": updates.losses.value(state.w_bar),
-        "variation": at_smaller_end(flows.variation),
-        "mismatch": at_smaller_end(flows.mismatch),
+        "variation": flows.variation,
+        "mismatch": flows.mismatch,
         "start": updates.losses.value_at_start,
     }
 
@@ -59,7 +58,7 @@ def conditions(updates: Updates, state: State, flows: Flows) -> dict[str, Floats
         "stationarity": squares(gradient),
         "gradient": size,
         "resting": updates.losses.resting,
-        "complementarity": site.at_smaller_end(flows.moved / updates.sigma**2),
+        "complementarity": flows.missed,
         "displacement": 2 * site.own_degrees * displaced,
         "size": site.own_degrees * squares(w),
     }
