@@ -12,11 +12,10 @@ import numpy as np
 
 from kinfolk.checks import InputError, LearningError
 from kinfolk.engine.checkpoint import Checkpoint, Checkpoints
-from kinfolk.engine.protocol import Algorithm, Engine, Snapshot, Turn
+from kinfolk.engine.protocol import Engine, Snapshot, Turn
 from kinfolk.engine.run import Position, Row, Run
 from kinfolk.engine.session import Session, SiteAwayError
 from kinfolk.engine.specs import Spec, spec_of
-from kinfolk.network.problem import Problem
 from kinfolk.progress import Bar, progress_bar
 from kinfolk.typing import Ints
 
@@ -67,7 +66,6 @@ class Loop:
         self.began = time.perf_counter() - (rows[-1]["seconds"] if rows else 0.0)
         self.diverged = False
         self.failed = False  # whether the run ends before its end, so that it can be resumed
-        self.candidates = _candidates(session.problem, session.algorithm)
         self.certificate: Any = None  # of the last row, where one was asked for
 
     def run(self, stopped: str | None = None) -> Run:
@@ -309,13 +307,20 @@ class Loop:
             return np.unique(graph.numbers(names))
         if given == 1.0:
             return self._everybody
-        size = max(1, round(given * len(self.candidates)))
+        size = max(1, round(given * len(self._candidates)))
         rng = np.random.default_rng([PRESENCE, self.settings.seed, round_])
-        return np.sort(rng.choice(self.candidates, size, replace=False))
+        return np.sort(rng.choice(self._candidates, size, replace=False))
 
     @cached_property
     def _everybody(self) -> Ints:
         return np.arange(self.session.problem.graph.node_count)
+
+    @cached_property
+    def _candidates(self) -> Ints:
+        """Among whom a share is drawn: without data a node has nothing to send to a coordinator, but can relay."""
+        problem = self.session.problem
+        learn = self.session.algorithm.learns_along_edges(problem)
+        return self._everybody if learn else np.flatnonzero(problem.has_data)
 
     def _run(self, stopped: str) -> Run:
         here, session = self.position, self.session
@@ -330,9 +335,3 @@ class Loop:
             session.problem, session.algorithm, stopped, here.count, self.settings.seed, session.privacy,
             position=here, _models=models, _snapshot=snapshot, _certificate=self.certificate if proven else None,
         )  # fmt: skip
-
-
-def _candidates(problem: Problem, algorithm: Algorithm[Any]) -> Ints:
-    """Among whom a share is drawn: without data a node has nothing to send to a coordinator, but something to relay."""
-    everybody = algorithm.learns_along_edges(problem)
-    return np.arange(problem.graph.node_count) if everybody else np.flatnonzero(problem.has_data)
