@@ -30,6 +30,7 @@ HALVINGS = 40  # of a Newton step
 MINIMUM_STEPS = 300
 MINIMUM_ACCURACY = 1e-13
 LEAST_PULL = 1e-14  # of the curvature
+ROW_BLOCK = 8_192  # of which many have as many singular values as few
 
 
 class BoxRows(NamedTuple):
@@ -258,19 +259,25 @@ class LinearLosses(LocalLosses):
             return np.full(group_count, by_ridge)
         if self.loss.intercept:  # along such a direction the intercept makes up for the features
             by_ridge *= 1.0 + float(np.linalg.norm(self.X, axis=1).max())
-        at_root = self.loss.radius(height / self.scale, self.y) + np.linalg.norm(self.X, axis=1) * spread[self.owner]
+        lengths = np.sqrt(np.einsum("rp,rp->r", self.X, self.X))
+        at_root = self.loss.radius(height / self.scale, self.y) + lengths * spread[self.owner]
         size = np.sqrt(np.bincount(group[self.owner], at_root**2, minlength=group_count))
         return np.where(size > 0, size / self._least_stretch(group, group_count), 0.0) + by_ridge
 
     def _least_stretch(self, group: Ints, group_count: int) -> Floats:
         """A lower bound on ‖X_g w‖ / ‖w‖ for w in the span of the rows X_g of each group."""
-        pooled = self.pool(group, group_count)
-        columns = np.linalg.norm(pooled.X, axis=0)
+        columns = np.sqrt(np.einsum("rp,rp->p", self.X, self.X))
         columns[columns == 0] = 1.0
-        spectrum = Spectrum.of_rows(pooled.X / columns, pooled.starts, np.zeros((group_count, self.width)))
+        pooled, smallest = self.pool(group, group_count), np.full(group_count, np.inf)
+        sizes = np.diff(pooled.starts)
+        for large in np.flatnonzero(sizes > ROW_BLOCK):
+            values = np.linalg.svd(_triangle(pooled.X[slice(*pooled.starts[large : large + 2])]) / columns)[1]
+            smallest[large] = values[values > values[0] * sizes[large] * np.finfo(float).eps].min(initial=np.inf)
+        small = np.flatnonzero(sizes <= ROW_BLOCK)
+        rows, starts = rows_of(pooled.starts, small), starts_of(pooled.starts, small)
+        spectrum = Spectrum.of_rows(pooled.X[rows] / columns, np.ones(len(rows)), starts, np.zeros(len(rows)))
         positive = np.where(spectrum.eigenvalues > 0, np.sqrt(spectrum.eigenvalues), np.inf)
-        smallest = np.full(group_count, np.inf)
-        np.minimum.at(smallest, np.repeat(np.arange(group_count), np.diff(spectrum.starts)), positive)
+        np.minimum.at(smallest, np.repeat(small, np.diff(spectrum.starts)), positive)
         return np.asarray(smallest * columns.min())
 
     # ------------------------------------------------------------------ minimisers
@@ -411,12 +418,20 @@ class LinearLosses(LocalLosses):
     def pool(self, group: Ints, group_count: int) -> Self:
         """The sums of the local losses of each group, as if a group were one node."""
         owner = group[self.owner]
-        order = np.argsort(owner, kind="stable")
+        order = slice(None) if (np.diff(owner) >= 0).all() else np.argsort(owner, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=group_count))]).astype(np.int64)
         ridge = np.zeros((group_count, self.width))
         if self.penalised:
             np.add.at(ridge, group, self.ridge)
         return type(self)(self.loss, self.X[order], self.y[order], starts, self.scale[order], ridge)
+
+
+def _triangle(rows: Floats) -> Floats:
+    """The R of rows = QR: rows as long in all directions, few of them."""
+    out = rows[:0]
+    for first in range(0, len(rows), ROW_BLOCK):
+        out = np.asarray(np.linalg.qr(np.vstack([out, rows[first : first + ROW_BLOCK]]), mode="r"))
+    return out
 
 
 def _norms(slope: Floats, metric: Floats) -> Floats:

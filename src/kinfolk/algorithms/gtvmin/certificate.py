@@ -28,6 +28,7 @@ from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import local_duals, residual_at, scale_of
 from kinfolk.algorithms.gtvmin.repair import Trees
 from kinfolk.algorithms.gtvmin.updates import Updates
+from kinfolk.algorithms.parametric import squares
 from kinfolk.checks import InputError, as_floats
 from kinfolk.engine.numbers import number
 from kinfolk.network.network import Network
@@ -96,9 +97,13 @@ def certificate_at(updates: Updates, state: State, enough: float = 0.0) -> Certi
     if losses is None:
         return None
     _, beta = local_duals(updates, losses, state)
+    residual = residual_at(updates, state)
     problem = Instance(updates.site, losses, updates.coupling, updates.weights)
-    judge = _Judge.of(problem, state.w_bar, residual_at(updates, state))  # before there are flows: it needs memory, too
-    if problem.site.node_count > LARGE and _is_repairable(problem):
+    large = problem.site.node_count > LARGE
+    if large:
+        losses.forget()
+    judge = _Judge.of(problem, state.w_bar, residual)
+    if large and _is_repairable(problem):
         with borrowed(state.u) as u:
             start = judge.duals(beta, updates.ahead(state.u, state.w_bar, out=u))
             return _repaired(judge, start, max(CLOSE * judge.sharp, enough))
@@ -217,7 +222,7 @@ class _Judge:
         leftover = duals.violation(problem)
         leftover *= share[:, None]
         centred = max(self.objective - duals.value(problem, share) - float(np.vdot(leftover, self.w)), 0.0)
-        lengths = np.linalg.norm(leftover, axis=1)
+        lengths = np.sqrt(squares(leftover))
         bound, apart, assumed = centred + float(lengths @ self.apart), self.apart, self.assumed
         matters = bound - centred > max(NEGLIGIBLE * self.scale, SMALL_PART * bound)
         if localised and matters and centred <= NEAR * self.scale:
