@@ -152,6 +152,17 @@ def test_a_large_network_starts_from_a_common_model_and_is_proven():
     assert from_zero.certificate.objective == pytest.approx(sharp.objective, rel=2e-3)
 
 
+@pytest.mark.parametrize("lam", [1e-25, 1e25])
+def test_numbers_that_32_bits_cannot_hold_spoil_no_proof(lam):
+    network = spatial(150)
+    scaled = Network(network.graph, Data(network.data.X, lam * network.data.y, network.data.starts))
+    algorithm = GTVMin(lam=0.05 * lam)
+    run = fit(scaled, algorithm, rounds=200, stop=None, progress=False)
+    with mock.patch.object(certificate, "LARGE", 0), mock.patch.object(duals, "DIRECT_COST", 0.0):
+        found = algorithm.certify(scaled.site, run.state, run.snapshot.inbox(scaled.site.nodes))
+    assert found.relative <= 1e-3
+
+
 class FullDisk:
     """A file that has no room."""
 

@@ -341,10 +341,10 @@ def ordered_site(network: Network) -> Site:
     place = np.empty_like(nodes)
     place[nodes] = np.arange(len(nodes))
     site = _site(network, nodes, np.lexsort((place[graph.tail], place[graph.head])))
-    return replace(site, edges=_short(site.edges), head=_short(site.head), tail=_short(site.tail))
+    return replace(site, edges=short(site.edges), head=short(site.head), tail=short(site.tail))
 
 
-def _short(numbers: Ints) -> Ints:
+def short(numbers: Ints) -> Ints:
     """Numbers from 0 on in 32 bits, where they fit: a large site has three for every edge."""
     return numbers.astype(np.int32) if numbers.max(initial=0) <= np.iinfo(np.int32).max else numbers
 

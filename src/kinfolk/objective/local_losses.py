@@ -214,7 +214,7 @@ class LinearLosses(LocalLosses):
         """The dual variables nearest to some at which ``conjugate`` is finite."""
         return self.scale * self.loss.into_domain(dual / self.scale, self.y)
 
-    @cached_property
+    @property
     def typical_curvature(self) -> Floats:
         """c_i ℓ'' of every row where the solution is expected."""
         return self.scale * self.loss.typical_curvature(self.y)
@@ -223,7 +223,7 @@ class LinearLosses(LocalLosses):
         """How the dual variables of every row respond to a change of its prediction at w; never quite zero."""
         return np.maximum(self.scale * self.loss.curvature(self.predict(w), self.y), 1e-6 * self.typical_curvature)
 
-    @cached_property
+    @property
     def trace(self) -> Floats:
         """About tr ∇²L_i where the solution is expected; exact for the squared loss."""
         return np.asarray(self.gram_diagonal(self.typical_curvature).sum(axis=1) + self.ridge.sum(axis=1))

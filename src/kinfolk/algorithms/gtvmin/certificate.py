@@ -23,7 +23,7 @@ import numpy as np
 
 from kinfolk.algorithms.gtvmin import distance
 from kinfolk.algorithms.gtvmin.borrowing import borrowed
-from kinfolk.algorithms.gtvmin.duals import Duals, solves_directly, stiffness_at
+from kinfolk.algorithms.gtvmin.duals import Duals, in_few_bits, solves_directly, stiffness_at
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import local_duals, residual_at, scale_of
 from kinfolk.algorithms.gtvmin.repair import Trees
@@ -90,8 +90,8 @@ def certificate_at(updates: Updates, state: State, enough: float = 0.0) -> Certi
     """How good the parameters 2 w_new − w of a state are; None where losses have no dual variables to prove it with.
 
     On large networks, where precise solves would cost too much, what is left of r is repaired exactly from the start.
-    The proof ends there where the bound is ``enough``, as a part of the scale, and the flows of the state lend it their
-    memory.
+    The proof ends there where the bound is ``enough``, as a part of the scale. The state lends its memory, and has its
+    numbers back at the end.
     """
     losses = updates.losses.with_duals
     if losses is None:
@@ -104,9 +104,10 @@ def certificate_at(updates: Updates, state: State, enough: float = 0.0) -> Certi
         losses.forget()
     judge = _Judge.of(problem, state.w_bar, residual)
     if large and _is_repairable(problem):
-        with borrowed(state.u) as u:
+        idle = np.empty_like(state.w) if np.may_share_memory(state.w, state.w_bar) else state.w
+        with borrowed(state.u) as u, borrowed(idle) as scratch:
             start = judge.duals(beta, updates.ahead(state.u, state.w_bar, out=u))
-            return _repaired(judge, start, max(CLOSE * judge.sharp, enough))
+            return _repaired(judge, start, max(CLOSE * judge.sharp, enough), scratch)
     return certify(judge, beta, (updates.ahead(state.u, state.w_bar), state.u))
 
 
@@ -169,16 +170,17 @@ def _judged(judge: _Judge, duals: Duals, localised: bool) -> tuple[Certificate, 
     return judge.certificate(clipped, localised), clipped
 
 
-def _repaired(judge: _Judge, duals: Duals, enough: float) -> Certificate:
+def _repaired(judge: _Judge, duals: Duals, enough: float, scratch: Floats | None = None) -> Certificate:
     """The same with rough solves, after each of which what is left of r is repaired; flows are overwritten."""
     problem, found = judge.problem, []
-    trees, stiffness = Trees.of(problem, duals.u), stiffness_at(problem, judge.w, ROUGH_LENGTH)
+    trees, stiffness = Trees.of(problem, duals.u), in_few_bits(stiffness_at(problem, judge.w, ROUGH_LENGTH))
     for _ in range(ROUGH_MOVES):
-        duals = trees.repaired(duals.clip(problem).balance(problem, stiffness, ROUGH_PRECISION))
+        duals = trees.repaired(duals.clip(problem).balance(problem, stiffness, ROUGH_PRECISION, scratch))
         found.append(judge.certificate(duals))
         if found[-1].relative <= enough:
             return found[-1]
-    precise = duals.clip(problem).balance(problem, stiffness)  # where β is bounded, a repair may leave its domain
+    # Where β is bounded, a repair may leave its domain.
+    precise = duals.clip(problem).balance(problem, stiffness, scratch=scratch)
     return min(*found, judge.certificate(precise), key=lambda each: each.bound)
 
 
