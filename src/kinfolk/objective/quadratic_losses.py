@@ -43,7 +43,8 @@ class QuadraticLosses(LinearLosses):
     def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
         """argmin_w L_i(w) + ‖w − v_i‖² / (2 τ_i), in closed form."""
         q = self._spectrum
-        return kernels.prox_quadratic(np.ascontiguousarray(v), tau, q.basis, q.eigenvalues, q.linear, q.starts)
+        parts = q.basis, q.eigenvalues, q.slopes, q.linear, q.starts
+        return kernels.prox_quadratic(np.ascontiguousarray(v), tau, *parts)
 
     @property
     def prox_spectrum(self) -> Spectrum | None:

@@ -15,18 +15,21 @@ NODE_BLOCK = 8_192  # decomposed at once, so that temporaries stay small
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Eigenvectors and eigenvalues of every node's Hessian, and its linear term along them."""
+    """Eigenvectors q, of any length, and eigenvalues of every node's Hessian H, and its linear term b = Σ linear q."""
 
     basis: Floats  # (directions, parameters)
     eigenvalues: Floats  # (directions,)
-    linear: Floats  # (directions,) b'q
+    slopes: Floats  # (directions,) eigenvalue / ‖q‖²: H = Σ slope q q'
+    linear: Floats  # (directions,)
     starts: Ints  # (nodes + 1,)
 
     @classmethod
     def of_rows(cls, X: Floats, factor: Floats, starts: Ints, dual: Floats) -> Spectrum:
         """From H_i = Σ factor_r² x_r x_r' and b_i = Σ dual_r x_r, by one thin SVD per node; equal sizes go together."""
         sizes, width = np.diff(starts), X.shape[1]
-        fits = sizes.max(initial=0) <= width
+        if sizes.max(initial=0) <= 1:
+            return cls.of_single_rows(X, factor, starts, dual)
+        fits = sizes.max() <= width
         rank_starts = starts if fits else np.concatenate([[0], np.cumsum(np.minimum(sizes, width))]).astype(np.int64)
         basis, values = np.empty((rank_starts[-1], width)), np.empty(rank_starts[-1])
         for size in np.unique(sizes[sizes > 0]):
@@ -38,6 +41,13 @@ class Spectrum:
                 s[s <= s[:, :1] * max(size, width) * np.finfo(float).eps] = 0.0
                 basis[where], values[where] = vt.reshape(-1, width), s.reshape(-1) ** 2
         return cls._along(basis, values, kernels.combine_rows(X, starts, dual), rank_starts)
+
+    @classmethod
+    def of_single_rows(cls, X: Floats, factor: Floats, starts: Ints, dual: Floats) -> Spectrum:
+        """The same for nodes with one row at most: it is an eigenvector as it is, and need not be copied."""
+        slopes = factor**2
+        eigenvalues = slopes * np.einsum("rp,rp->r", X, X)
+        return cls(X, eigenvalues, slopes, np.where(eigenvalues > 0, dual, 0.0), starts)
 
     @classmethod
     def of_matrices(cls, hessians: Floats, linear: Floats, has_data: Bools) -> Spectrum:
@@ -52,9 +62,12 @@ class Spectrum:
     @classmethod
     def _along(cls, basis: Floats, values: Floats, linear: Floats, starts: Ints) -> Spectrum:
         along = kernels.predict_rows(basis, starts, linear)
-        return cls(basis, values, np.where(values > 0, along, 0.0), starts)
+        return cls(basis, values, values, np.where(values > 0, along, 0.0), starts)
 
     def take(self, nodes: Ints) -> Spectrum:
         """The part of some nodes."""
         rows = rows_of(self.starts, nodes)
-        return Spectrum(self.basis[rows], self.eigenvalues[rows], self.linear[rows], starts_of(self.starts, nodes))
+        basis, values, slopes, linear = (
+            each[rows] for each in (self.basis, self.eigenvalues, self.slopes, self.linear)
+        )
+        return Spectrum(basis, values, slopes, linear, starts_of(self.starts, nodes))

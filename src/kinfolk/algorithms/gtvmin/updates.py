@@ -230,7 +230,8 @@ class FastUpdates(Updates):
         q = self.losses.prox_spectrum if self.inexact is None else None
         if q is None:
             return super().primal(w, w_bar, flow, round_)
-        kernels.quadratic_primal_step(w, w_bar, flow, self.tau, self.rho, q.basis, q.eigenvalues, q.linear, q.starts)
+        parts = q.basis, q.eigenvalues, q.slopes, q.linear, q.starts
+        kernels.quadratic_primal_step(w, w_bar, flow, self.tau, self.rho, *parts)
         return w, flow
 
     def look(self, u: Floats, values: Floats, block: slice, flow: Floats) -> Look:
