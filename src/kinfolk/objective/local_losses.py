@@ -8,7 +8,7 @@ A node without data has L_i = 0, ridge included. Nobody else needs to know how p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -30,6 +30,7 @@ HALVINGS = 40  # of a Newton step
 MINIMUM_STEPS = 300
 MINIMUM_ACCURACY = 1e-13
 LEAST_PULL = 1e-14  # of the curvature
+NODE_BLOCK = 8_192
 ROW_BLOCK = 8_192  # of which many have as many singular values as few
 
 
@@ -407,6 +408,22 @@ class LinearLosses(LocalLosses):
         return type(self)(
             self.loss, self.X[rows], self.y[rows], starts_of(self.starts, nodes), self.scale[rows], self.ridge[nodes]
         )
+
+    def on(self, nodes: slice) -> Self:
+        """The local losses of a block of nodes, of which nothing is copied."""
+        rows, starts = self.rows_on(nodes), self.starts[nodes.start : nodes.stop + 1]
+        return type(self)(
+            self.loss, self.X[rows], self.y[rows], starts - starts[0], self.scale[rows], self.ridge[nodes]
+        )
+
+    def rows_on(self, nodes: slice) -> slice:
+        """The rows of a block of nodes."""
+        return slice(*self.starts[[nodes.start, min(nodes.stop, self.node_count)]])
+
+    @property
+    def blocks(self) -> Iterator[slice]:
+        """The nodes in blocks whose temporaries fit into a processor's cache."""
+        return (slice(first, first + NODE_BLOCK) for first in range(0, self.node_count, NODE_BLOCK))
 
     def means_on(self, rows: Ints, starts: Ints) -> Self:
         """F_i = L_i / q_i on some of the rows."""

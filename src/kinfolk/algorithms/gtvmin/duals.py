@@ -11,7 +11,7 @@ and then scaled, or clipped, into the domains of the conjugates.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -257,22 +257,28 @@ def _iterative_solver(
         elasticity.add_at_nodes(out, x)
 
     def solve(rhs: Floats) -> Floats:
-        diagonal = losses.gram_diagonal(curvature)
-        diagonal += losses.ridge
-        diagonal += elasticity.diagonal(losses.width)
-        if precision >= ROUGH and _fits_32_bits(rhs, diagonal):
-            rhs = rhs.astype(np.float32)  # one after the other, each in place of the longer one
-            diagonal = diagonal.astype(np.float32)
+        at_edges = elasticity.diagonal(losses.width)
+
+        def diagonal_on(nodes: slice) -> Floats:
+            part = losses.on(nodes)
+            return part.gram_diagonal(curvature[losses.rows_on(nodes)]) + part.ridge + at_edges[nodes]
+
+        fits = precision >= ROUGH and _fits_32_bits(rhs, map(diagonal_on, losses.blocks))
+        rhs = rhs.astype(np.float32 if fits else np.float64, copy=False)
+        diagonal = np.empty_like(rhs)
+        for nodes in losses.blocks:
+            diagonal[nodes] = diagonal_on(nodes)
         return conjugate_gradients(apply, rhs, diagonal, precision, scratch)
 
     return solve
 
 
-def _fits_32_bits(rhs: Floats, diagonal: Floats) -> bool:
-    """Whether all that conjugate gradients compute is far from what 32 bits cannot hold."""
+def _fits_32_bits(rhs: Floats, diagonal: Iterable[Floats]) -> bool:
+    """Whether all that conjugate gradients compute is far from what 32 bits cannot hold; the diagonal is in parts."""
     largest = max(float(rhs.max(initial=0.0)), -float(rhs.min(initial=0.0)))
-    low, high = diagonal.min(where=diagonal > 0, initial=1.0), diagonal.max(initial=1.0)
-    return bool(1 / EXTREME <= largest <= EXTREME and low >= 1 / EXTREME and high <= EXTREME)
+    return 1 / EXTREME <= largest <= EXTREME and all(
+        part.min(where=part > 0, initial=1.0) >= 1 / EXTREME and part.max(initial=1.0) <= EXTREME for part in diagonal
+    )
 
 
 def conjugate_gradients(

@@ -51,11 +51,10 @@ def conditions(updates: Updates, state: State, flows: Flows) -> dict[str, Floats
     received. Since nobody sees x at both ends of an edge, ‖Dx‖² is bounded by 2 Σ degree_i ‖x_i‖².
     """
     site = updates.site
-    w, gradient = subgradient(updates, state)
-    size, displaced = squares(gradient), np.zeros(len(w)) if w is state.w_bar else squares(state.w_bar - w)
-    gradient += flows.divergence
+    w, size, missed = stationarity(updates, state, flows.divergence)
+    displaced = np.zeros(len(w)) if w is state.w_bar else squares(state.w_bar - w)
     return {
-        "stationarity": squares(gradient),
+        "stationarity": missed,
         "gradient": size,
         "resting": updates.losses.resting,
         "complementarity": flows.missed,
@@ -64,13 +63,25 @@ def conditions(updates: Updates, state: State, flows: Flows) -> dict[str, Floats
     }
 
 
-def subgradient(updates: Updates, state: State) -> tuple[Floats, Floats]:
-    """Where a subgradient of L_i is known, and that subgradient."""
-    losses = updates.losses.with_duals
-    if updates.loss.smooth or losses is None:
-        return state.w_bar, updates.losses.gradient(state.w_bar)
-    w, beta = local_duals(updates, losses, state)
-    return w, losses.subgradient(w, beta)
+def stationarity(updates: Updates, state: State, divergence: Floats) -> tuple[Floats, Floats, Floats]:
+    """Where a subgradient of L_i is known, its square (nodes,), and that of what it misses stationarity by."""
+    losses, w = updates.losses.with_duals, state.w_bar
+    if losses is None:
+        return w, *_squares(updates.losses.gradient(w), divergence)
+    if not updates.loss.smooth:
+        w, beta = local_duals(updates, losses, state)
+        return w, *_squares(losses.subgradient(w, beta), divergence)
+    size, missed = np.empty(len(w)), np.empty(len(w))
+    for nodes in losses.blocks:  # so that there is no second array of the size of w
+        size[nodes], missed[nodes] = _squares(losses.on(nodes).gradient(w[nodes]), divergence[nodes])
+    return w, size, missed
+
+
+def _squares(gradient: Floats, divergence: Floats) -> tuple[Floats, Floats]:
+    """Those of a gradient, which is overwritten, and of its sum with a divergence."""
+    size = squares(gradient)
+    gradient += divergence
+    return size, squares(gradient)
 
 
 def local_duals(updates: Updates, losses: LinearLosses, state: State) -> tuple[Floats, Floats]:
