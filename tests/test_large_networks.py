@@ -1,5 +1,6 @@
-"""GTV minimisation on large networks: the proof with repaired dual variables, and the common start."""
+"""GTV minimisation on large networks: the proof with repaired dual variables, the common start, and memory."""
 
+import tracemalloc
 from unittest import mock
 
 import numpy as np
@@ -16,6 +17,8 @@ from kinfolk.network.data import Data
 from kinfolk.network.site import Site, ordered_site
 from kinfolk.objective.couplings import MaximumNorm
 from kinfolk.objective.losses import Huber, SquaredDistance
+
+LARGEST_PEAK = 2.8  # times the state of a run, at any time of it; a second copy of the flows makes it more
 
 
 def spatial(count: int, features: int = 3, classes: bool = False) -> Network:
@@ -239,3 +242,17 @@ def test_the_last_state_of_a_large_network_is_in_the_order_of_the_network():
     np.testing.assert_array_equal(run.snapshot.sent["w_bar"], snapshots[-1].sent["w_bar"])
     whole = fit(network, GTVMin(lam=0.1), rounds=12, stop=None, start=fit(network, GTVMin(lam=0.1), rounds=0))
     np.testing.assert_array_equal(whole.state.u, run.state.u)
+
+
+def test_a_fit_and_its_proof_need_little_memory(monkeypatch):
+    monkeypatch.setattr(duals, "solves_directly", lambda problem: False)  # as on networks that are larger still
+    network, asked = spatial(12_000, features=10), {"stop": Tolerance(1e-2, 1e-2), "progress": False}
+    fit(network, OnlyRounds(lam=0.1), **asked)  # compiles what is not compiled
+    tracemalloc.start()
+    try:
+        run = fit(network, OnlyRounds(lam=0.1), **asked)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    numbers = sum(field.size for field in run.state)
+    assert peak <= LARGEST_PEAK * 8 * numbers
