@@ -24,6 +24,7 @@ from typing import Any
 
 import convex
 import numpy as np
+from large_networks import spatial
 from rich import box
 from rich.console import Console
 from rich.progress import track
@@ -47,7 +48,6 @@ from kinfolk import (
 from kinfolk.engine.protocol import Turn
 from kinfolk.engine.selection import path
 from kinfolk.engine.session import Session
-from kinfolk.network.data import Data
 from kinfolk.objective.losses import SquaredDistance
 from kinfolk.testing import difficult_network
 
@@ -120,14 +120,6 @@ def digits(dimensions: int = 16) -> Network:
     images = load_digits().data
     points = PCA(dimensions, random_state=SEED).fit_transform(images / images.std())
     return Network.of_points(graphs.knn(points, 5), points)
-
-
-def spatial(node_count: int) -> Network:
-    """Points in the plane, ten neighbours on average, ten features, one sample each."""
-    rng = np.random.default_rng(SEED)
-    graph = graphs.knn(rng.random((node_count, 2)), 8)
-    X = rng.normal(size=(node_count, 10))
-    return Network(graph, Data(X, X[:, 0] + 0.1 * rng.normal(size=node_count), np.arange(node_count + 1)))
 
 
 WITH_INTERCEPT = Squared(intercept=True)

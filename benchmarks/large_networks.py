@@ -16,12 +16,14 @@ import sys
 import time
 from typing import Any
 
-from gtvmin import spatial
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from kinfolk import GTVMin, Tolerance, fit
+from kinfolk import GTVMin, Network, Tolerance, fit, graphs
+from kinfolk.network.data import Data
 
+SEED = 100  # used for tuning
 ASKED = Tolerance(1e-4, 1e-4)
 SMALL = 12_000  # nodes, on which the same code runs as on a million
 COLUMNS = ("nodes", "edges", "rounds", "s", "of these the proof", "proven", "GB network", "GB rounds", "GB in all")
@@ -30,6 +32,14 @@ COLUMNS = ("nodes", "edges", "rounds", "s", "of these the proof", "proven", "GB 
 def peak() -> float:
     """The most memory that this process has had, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+def spatial(node_count: int) -> Network:
+    """Points in the plane, ten neighbours on average, ten features, one sample each."""
+    rng = np.random.default_rng(SEED)
+    graph = graphs.knn(rng.random((node_count, 2)), 8)
+    X = rng.normal(size=(node_count, 10))
+    return Network(graph, Data(X, X[:, 0] + 0.1 * rng.normal(size=node_count), np.arange(node_count + 1)))
 
 
 class Timed(GTVMin):

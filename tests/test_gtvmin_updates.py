@@ -92,7 +92,7 @@ def test_the_fast_paths_are_taken(monkeypatch):
     def forbidden(*arguments):
         raise AssertionError("the plain formula was used")
 
-    for name in ("dual", "primal", "flows"):
+    for name in ("dual", "primal", "look"):
         monkeypatch.setattr(Updates, name, forbidden)
     for loss in FUSED_LOSSES:
         for coupling in FUSED_COUPLINGS:

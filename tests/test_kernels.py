@@ -37,12 +37,12 @@ def side_by_side(arrays: list[Any], rng: np.random.Generator) -> list[Any]:
 
 def dual_step(u: Any, other: Any, values: Any, flow: Any) -> None:
     coupling = (1.0, kernels.HUGE, 0.0)
-    kernels.dual_step(u, values, HEAD, TAIL, SCALES, 0.3, WEIGHTS, 0.8, coupling, 1.6, flow)
+    kernels.dual_step(u, values, HEAD, TAIL, 0.3, True, WEIGHTS, 0.8, coupling, 1.6, flow)
 
 
 def dual_look(u: Any, other: Any, values: Any, flow: Any) -> None:
     coupling, numbers = (1.0, kernels.HUGE, 0.0), other.reshape(-1)[: 3 * EDGES].reshape(3, EDGES)
-    kernels.dual_look(u, values, HEAD, TAIL, SCALES, 0.3, WEIGHTS, 0.8, coupling, flow, *numbers)
+    kernels.dual_look(u, values, HEAD, TAIL, 0.3, True, WEIGHTS, 0.8, coupling, flow, *numbers)
 
 
 def add_elastic_flows(u: Any, other: Any, values: Any, flow: Any) -> None:

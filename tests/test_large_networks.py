@@ -1,20 +1,24 @@
-"""GTV minimisation on large networks: the proof with repaired dual variables, and the common start."""
+"""GTV minimisation on large networks: the proof with repaired dual variables, the common start, and memory."""
 
+import tracemalloc
 from unittest import mock
 
 import numpy as np
 import pytest
 
 from kinfolk import AbsoluteNorm, EuclideanNorm, GTVMin, Logistic, Network, Squared, Tolerance, fit, graphs
-from kinfolk.algorithms.gtvmin import certificate, duals, warm_start
+from kinfolk.algorithms.gtvmin import borrowing, certificate, duals, warm_start
 from kinfolk.algorithms.gtvmin.duals import Duals
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.repair import Trees
 from kinfolk.engine.protocol import Turn
+from kinfolk.engine.reordering import in_order_in_place
 from kinfolk.network.data import Data
 from kinfolk.network.site import Site, ordered_site
 from kinfolk.objective.couplings import MaximumNorm
 from kinfolk.objective.losses import Huber, SquaredDistance
+
+LARGEST_PEAK = 2.8  # times the state of a run, at any time of it; a second copy of the flows makes it more
 
 
 def spatial(count: int, features: int = 3, classes: bool = False) -> Network:
@@ -149,3 +153,106 @@ def test_a_large_network_starts_from_a_common_model_and_is_proven():
         from_zero = fit(network, OnlyRounds(lam=0.1), stop=Tolerance(1e-3, 1e-3), progress=False)
     assert runs[1].rounds < from_zero.rounds
     assert from_zero.certificate.objective == pytest.approx(sharp.objective, rel=2e-3)
+
+
+@pytest.mark.parametrize("lam", [1e-25, 1e25])
+def test_numbers_that_32_bits_cannot_hold_spoil_no_proof(lam):
+    network = spatial(150)
+    scaled = Network(network.graph, Data(network.data.X, lam * network.data.y, network.data.starts))
+    algorithm = GTVMin(lam=0.05 * lam)
+    run = fit(scaled, algorithm, rounds=200, stop=None, progress=False)
+    with mock.patch.object(certificate, "LARGE", 0), mock.patch.object(duals, "DIRECT_COST", 0.0):
+        found = algorithm.certify(scaled.site, run.state, run.snapshot.inbox(scaled.site.nodes))
+    assert found.relative <= 1e-3
+
+
+class FullDisk:
+    """A file that has no room."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def write(self, content):
+        raise OSError("no space left on device")
+
+
+@pytest.mark.parametrize("lent", [True, False])
+def test_what_lay_in_borrowed_memory_comes_back(lent, monkeypatch):
+    if not lent:
+        monkeypatch.setattr(borrowing.tempfile, "TemporaryFile", lambda **options: FullDisk())
+    numbers = np.random.default_rng(0).normal(size=(70, 3))
+    before = numbers.copy()
+
+    def fail():
+        with borrowing.borrowed(numbers) as scratch:
+            assert (scratch is numbers) == lent
+            scratch[:] = 0.0
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    np.testing.assert_array_equal(numbers, before)
+
+
+def test_arrays_that_may_not_be_overwritten_are_copied():
+    fixed = np.zeros((4, 2))
+    fixed.flags.writeable = False
+    for array in (fixed, np.zeros((4, 4))[:, ::2], np.zeros((0, 2))):
+        with borrowing.borrowed(array) as scratch:
+            np.testing.assert_array_equal(scratch, array)
+            assert scratch is not array
+
+
+def test_a_proof_leaves_the_state_as_it_was():
+    network, algorithm = spatial(150), GTVMin(lam=0.05)
+    run = fit(network, algorithm, rounds=60, stop=None, progress=False)
+    before = [field.copy() for field in run.state]
+    with mock.patch.object(certificate, "LARGE", 0), mock.patch.object(duals, "DIRECT_COST", 0.0):
+        algorithm.certify(network.site, run.state, run.snapshot.inbox(network.site.nodes))
+    for field, copied in zip(run.state, before, strict=True):
+        np.testing.assert_array_equal(field, copied)
+
+
+def test_arrays_are_put_in_order_where_they_lie():
+    rng = np.random.default_rng(0)
+    places, rows, other, fixed = rng.permutation(50), *rng.normal(size=(2, 50, 3)), rng.normal(size=(50, 3))
+    rows, other = rows.copy(), other.copy()
+    fixed.flags.writeable = False
+    given = [rows, other, rows, other[:, 1], fixed, rng.integers(0, 9, 50)]
+    expected = []
+    for each in given:
+        expected.append(np.empty_like(each))
+        expected[-1][places] = each
+    found = in_order_in_place([(each, places) for each in given])
+    for each, right in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(each, right)
+    assert found[0] is found[2] is rows
+    assert found[1] is not other  # since another array lies in its memory
+
+
+def test_the_last_state_of_a_large_network_is_in_the_order_of_the_network():
+    network, asked = spatial(6_000, features=2), {"rounds": 12, "stop": None, "progress": False}
+    snapshots = []
+    run = fit(network, GTVMin(lam=0.1), callbacks=[lambda row, snapshot: snapshots.append(snapshot())], **asked)
+    for name in ("w", "w_bar", "u", "missed"):
+        np.testing.assert_array_equal(getattr(run.state, name), getattr(snapshots[-1].state, name))
+    np.testing.assert_array_equal(run.snapshot.sent["w_bar"], snapshots[-1].sent["w_bar"])
+    whole = fit(network, GTVMin(lam=0.1), rounds=12, stop=None, start=fit(network, GTVMin(lam=0.1), rounds=0))
+    np.testing.assert_array_equal(whole.state.u, run.state.u)
+
+
+def test_a_fit_and_its_proof_need_little_memory(monkeypatch):
+    monkeypatch.setattr(duals, "solves_directly", lambda problem: False)  # as on networks that are larger still
+    network, asked = spatial(12_000, features=10), {"stop": Tolerance(1e-2, 1e-2), "progress": False}
+    fit(network, OnlyRounds(lam=0.1), **asked)  # compiles what is not compiled
+    tracemalloc.start()
+    try:
+        run = fit(network, OnlyRounds(lam=0.1), **asked)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    numbers = sum(field.size for field in run.state)
+    assert peak <= LARGEST_PEAK * 8 * numbers

@@ -106,7 +106,7 @@ def rough(planted, rounds: int = 20):
     algorithm = GTVMin(lam=0.05)
     run = fit(planted, algorithm, rounds=rounds, stop=None)
     site, w = planted.site, run.state.w_bar
-    sigma = site.root_weights / (2 * run.snapshot.to_all["eta"])
+    sigma = np.sqrt(site.weights) / (2 * run.snapshot.to_all["eta"])
     ahead = run.state.u + sigma[:, None] * site.difference(w, w[:0])
     u = algorithm.coupling.dual_prox(ahead, sigma, algorithm.lam * site.weights)
     return problem_of(planted, algorithm), w, u, sigma
@@ -123,8 +123,9 @@ def test_edges_fused_in_error_are_let_go():
 
 
 def test_a_wrong_fusion_is_rejected(planted, monkeypatch):
-    def everything_fused(problem, w, u, sigma, effort, good):
-        proposal = polish_fused(problem, w, u, sigma, effort, np.ones(len(u), dtype=bool))
+    def everything_fused(problem, w, ahead, effort, good):
+        everything = np.ones(len(ahead.u), dtype=bool)
+        proposal = polish_fused(problem, w, ahead.whole, ahead.updates.sigma, effort, everything)
         assert np.ptp(proposal[0], axis=0).max() < 1e-12  # one model for all: surely wrong
         return proposal
 

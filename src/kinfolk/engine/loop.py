@@ -12,11 +12,10 @@ import numpy as np
 
 from kinfolk.checks import InputError, LearningError
 from kinfolk.engine.checkpoint import Checkpoint, Checkpoints
-from kinfolk.engine.protocol import Algorithm, Engine, Snapshot, Turn
+from kinfolk.engine.protocol import Engine, Snapshot, Turn
 from kinfolk.engine.run import Position, Row, Run
 from kinfolk.engine.session import Session, SiteAwayError
 from kinfolk.engine.specs import Spec, spec_of
-from kinfolk.network.problem import Problem
 from kinfolk.progress import Bar, progress_bar
 from kinfolk.typing import Ints
 
@@ -67,11 +66,14 @@ class Loop:
         self.began = time.perf_counter() - (rows[-1]["seconds"] if rows else 0.0)
         self.diverged = False
         self.failed = False  # whether the run ends before its end, so that it can be resumed
-        self.candidates = _candidates(session.problem, session.algorithm)
         self.certificate: Any = None  # of the last row, where one was asked for
 
     def run(self, stopped: str | None = None) -> Run:
-        """All rounds that are left; none if the run had stopped already."""
+        """All rounds that are left, none if the run had stopped already; then this loop and its session are over."""
+        return self._run(self._rounds(stopped))
+
+    def _rounds(self, stopped: str | None) -> str:
+        """All rounds that are left; why the run ends."""
         here, last = self.position, self.settings.last
         first = here.count
         with progress_bar(type(self.session.algorithm).__name__, last - first, enabled=self.progress) as bar:
@@ -86,7 +88,7 @@ class Loop:
             stopped = self._best_of(stopped, first)
         if self.checkpoints is not None and not self.failed:
             stopped = self._save(stopped) or stopped
-        return self._run(stopped)
+        return stopped
 
     def _round(self, bar: Bar, first: int) -> str | None:
         """One round, or what the algorithm proposes instead; why the run ends with it, or None."""
@@ -183,7 +185,7 @@ class Loop:
             return f"{diverged}, so that the models are of no use: {advice}"
         last = int(min(rows, key=lambda row: row["objective"])["round"])
         again = Loop(self.session, replace(self.settings, last=last), self.begin, (), None, self.progress)
-        again.run()
+        again._rounds(None)
         self.position = again.position
         least = self.position.rows[-1]["objective"]
         return (
@@ -305,20 +307,27 @@ class Loop:
             return np.unique(graph.numbers(names))
         if given == 1.0:
             return self._everybody
-        size = max(1, round(given * len(self.candidates)))
+        size = max(1, round(given * len(self._candidates)))
         rng = np.random.default_rng([PRESENCE, self.settings.seed, round_])
-        return np.sort(rng.choice(self.candidates, size, replace=False))
+        return np.sort(rng.choice(self._candidates, size, replace=False))
 
     @cached_property
     def _everybody(self) -> Ints:
         return np.arange(self.session.problem.graph.node_count)
+
+    @cached_property
+    def _candidates(self) -> Ints:
+        """Among whom a share is drawn: without data a node has nothing to send to a coordinator, but can relay."""
+        problem = self.session.problem
+        learn = self.session.algorithm.learns_along_edges(problem)
+        return self._everybody if learn else np.flatnonzero(problem.has_data)
 
     def _run(self, stopped: str) -> Run:
         here, session = self.position, self.session
         models = snapshot = None
         if session.whole_network is not None:
             site = session.whole_network.site
-            snapshot = session.snapshot(copy_=False)
+            snapshot = session.last_snapshot()
             models = session.algorithm.models(site, snapshot.state, snapshot.inbox(site.nodes))
             models = session.algorithm.complete(site, models)
         proven = bool(here.rows) and here.rows[-1]["round"] == here.count and "proven" in here.rows[-1]
@@ -326,9 +335,3 @@ class Loop:
             session.problem, session.algorithm, stopped, here.count, self.settings.seed, session.privacy,
             position=here, _models=models, _snapshot=snapshot, _certificate=self.certificate if proven else None,
         )  # fmt: skip
-
-
-def _candidates(problem: Problem, algorithm: Algorithm[Any]) -> Ints:
-    """Among whom a share is drawn: without data a node has nothing to send to a coordinator, but something to relay."""
-    everybody = algorithm.learns_along_edges(problem)
-    return np.arange(problem.graph.node_count) if everybody else np.flatnonzero(problem.has_data)

@@ -31,6 +31,7 @@ from kinfolk.engine.protocol import (
     Turn,
     axes_of,
 )
+from kinfolk.engine.reordering import in_order_in_place
 from kinfolk.engine.worker import ERROR, TESTED
 from kinfolk.network.network import Network
 from kinfolk.network.problem import Problem
@@ -365,9 +366,25 @@ class Session:
                 }
             )
         sent = {name: self._by_node([part.sent[name] for part in parts]) for name in parts[0].sent}
-        memory = copy.deepcopy(self.memory) if copy_ else self.memory
+        return self._snapshot(state, sent, copy.deepcopy(self.memory) if copy_ else self.memory)
+
+    def _snapshot(self, state: Any, sent: Arrays, memory: Any) -> Snapshot:
         to_each = {name: rows.copy() for name, rows in self.to_each.items()}
         return Snapshot(state, sent, memory, dict(self.to_all), to_each, self.bytes_sent, self.row_bytes)
+
+    def last_snapshot(self) -> Snapshot:
+        """A snapshot after which this session is over: a state that is stepped in place is put in order in place, too.
+
+        So the state of a single large site is never there twice.
+        """
+        if self._in_order or len(self.carrier.sites) > 1 or not self.algorithm.steps_in_place:
+            return self.snapshot(copy_=False)
+        (nodes, edges), (part,) = self.carrier.sites[0], self.carrier.save(copy=False)
+        axes, self.whole = axes_of(part.state), False
+        fields = [(getattr(part.state, name), nodes if axis == "node" else edges) for name, axis in axes.items()]
+        ordered = in_order_in_place([*fields, *((rows, nodes) for rows in part.sent.values())])
+        state = type(part.state)(*ordered[: len(axes)])
+        return self._snapshot(state, dict(zip(part.sent, ordered[len(axes) :], strict=True)), self.memory)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a snapshot, which stays as it is, whatever number of sites it was taken on."""

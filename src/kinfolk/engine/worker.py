@@ -40,7 +40,7 @@ class _Undo(NamedTuple):
     sent: Arrays
     rows: dict[str, tuple[Ints, Any]] | None  # state fields: old rows, where the state is changed in place
     sent_rows: dict[str, tuple[Ints, Any]] | None
-    whole: bool  # False: the algorithm steps in place, and nothing was copied
+    whole: bool  # False: the algorithm steps in place, and nothing was kept
 
 
 class SiteWorker:
@@ -154,9 +154,11 @@ class SiteWorker:
         undo, self._undo = self._undo, None
         if keep or undo is None:
             return True
+        if not undo.whole:
+            return False
         if undo.rows is None or undo.sent_rows is None:
             self.state, self.sent, self._private = undo.state, undo.sent, False
-            return undo.whole
+            return True
         for name, (where, rows) in undo.rows.items():
             getattr(self.state, name)[where] = rows
         for name, (where, rows) in undo.sent_rows.items():
@@ -176,10 +178,13 @@ class SiteWorker:
     def _remember_all(self) -> None:
         if self._undo is not None:  # a later exchange of the same round
             return
-        in_place = self.algorithm.steps_in_place
-        state = _copied(self.state) if in_place and self.undoable else self.state
-        sent = {name: rows.copy() for name, rows in self.sent.items()} if in_place and self.undoable else self.sent
-        self._undo = _Undo(state, sent, None, None, whole=self.undoable or not in_place)
+        if not self.algorithm.steps_in_place:
+            self._undo = _Undo(self.state, self.sent, None, None, whole=True)
+        elif self.undoable:
+            sent = {name: rows.copy() for name, rows in self.sent.items()}
+            self._undo = _Undo(_copied(self.state), sent, None, None, whole=True)
+        else:
+            self._undo = _Undo(None, {}, None, None, whole=False)
 
     def _remember_rows(self, nodes: Ints, edges: Ints) -> None:
         if self._undo is not None:

@@ -5,6 +5,7 @@ from kinfolk.kernels.cholesky import add_to_ends, factorise, find_fronts, postor
 from kinfolk.kernels.draws import draw_batches, node_keys
 from kinfolk.kernels.edges import (
     HUGE,
+    add_at_heads,
     add_elastic_flows,
     add_elastic_response,
     add_flows,
@@ -29,6 +30,7 @@ from kinfolk.kernels.rows import (
     gram,
     group_gram,
     group_sums,
+    permute_rows,
     predict_rows,
     prox_quadratic,
     quadratic_primal_step,
@@ -42,6 +44,7 @@ from kinfolk.kernels.windows import add_windows
 
 __all__ = [
     "HUGE",
+    "add_at_heads",
     "add_curved_rows",
     "add_elastic_flows",
     "add_elastic_response",
@@ -72,6 +75,7 @@ __all__ = [
     "group_sums",
     "grow_trees",
     "node_keys",
+    "permute_rows",
     "postorder",
     "predict_rows",
     "project_power_ball",

@@ -72,6 +72,13 @@ def edge_sum(per_edge: Floats, head: Ints, tail: Ints, node_count: int) -> Float
 
 
 @njit(cache=True)
+def add_at_heads(out: Floats, per_edge: Floats, head: Ints) -> None:
+    """Add a number per edge to that of its head, edge after edge."""
+    for e in range(len(per_edge)):
+        out[head[e]] += per_edge[e]
+
+
+@njit(cache=True)
 def add_flows(out: Floats, u: Floats, head: Ints, tail: Ints) -> None:
     """Add u_e to the row of every edge's head and take it from that of its tail, edge after edge."""
     for e in range(len(u)):
@@ -125,20 +132,29 @@ def add_elastic_response(
 
 @njit(cache=True)
 def dual_step(
-    u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
+    u: Floats, values: Floats, head: Ints, tail: Ints, sigma: float, rooted: bool, weights: Floats, lam: float,
     coefficients: tuple[float, float, float], rho: float, flow: Floats,
 ) -> None:  # fmt: skip
-    """u_e <- u_e + ρ (prox at u_e + σ s_e (values_head − values_tail) − u_e), added to ``flow`` at the ends."""
+    """u_e <- u_e + ρ (prox at u_e + σ s_e (values_head − values_tail) − u_e), added to ``flow`` at the ends.
+
+    s_e is √A_e where steps are ``rooted``, else 1.
+    """
     ball, box, bend = coefficients
     if bend > 0.0 or box < HUGE:
-        _step_by_entries(u, values, head, tail, scales, sigma, weights, lam, box, bend, rho, flow)
+        _step_by_entries(u, values, head, tail, sigma, rooted, weights, lam, box, bend, rho, flow)
     else:
-        _step_in_balls(u, values, head, tail, scales, sigma, weights, lam * ball, rho, flow)
+        _step_in_balls(u, values, head, tail, sigma, rooted, weights, lam * ball, rho, flow)
+
+
+@njit(cache=True)
+def _step_size(sigma: float, rooted: bool, weight: float) -> float:
+    """σ s_e."""
+    return sigma * np.sqrt(weight) if rooted else sigma
 
 
 @njit(cache=True, fastmath=REORDERED, error_model="numpy")
 def _step_in_balls(
-    u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
+    u: Floats, values: Floats, head: Ints, tail: Ints, sigma: float, rooted: bool, weights: Floats, lam: float,
     rho: float, flow: Floats,
 ) -> None:  # fmt: skip
     """``dual_step`` for ball ‖·‖₂. Rows are taken out before the loops over entries, which are vectorised only then."""
@@ -146,7 +162,7 @@ def _step_in_balls(
     v = np.empty(width)
     for e in range(len(u)):
         own, one, other, out, back = u[e], values[head[e]], values[tail[e]], flow[head[e]], flow[tail[e]]
-        step, limit, factor, square = sigma * scales[e], lam * weights[e], 1.0, 0.0
+        step, limit, factor, square = _step_size(sigma, rooted, weights[e]), lam * weights[e], 1.0, 0.0
         for k in range(width):
             v[k] = own[k] + step * (one[k] - other[k])
         for k in range(width):
@@ -162,12 +178,12 @@ def _step_in_balls(
 
 @njit(cache=True, fastmath=REORDERED, error_model="numpy")
 def _step_by_entries(
-    u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
+    u: Floats, values: Floats, head: Ints, tail: Ints, sigma: float, rooted: bool, weights: Floats, lam: float,
     box: float, bend: float, rho: float, flow: Floats,
 ) -> None:  # fmt: skip
     """``dual_step`` for box ‖·‖₁ + bend ½‖·‖₂², which leave every entry to itself."""
     for e in range(len(u)):
-        i, j, step, limit = head[e], tail[e], sigma * scales[e], lam * weights[e]
+        i, j, step, limit = head[e], tail[e], _step_size(sigma, rooted, weights[e]), lam * weights[e]
         factor, wall = bend * limit / (bend * limit + step) if bend > 0.0 else 1.0, box * limit
         for k in range(u.shape[1]):
             v = factor * (u[e, k] + step * (values[i, k] - values[j, k]))
@@ -181,7 +197,7 @@ def _step_by_entries(
 
 @njit(cache=True, fastmath=REORDERED, error_model="numpy")
 def dual_look(
-    u: Floats, values: Floats, head: Ints, tail: Ints, scales: Floats, sigma: float, weights: Floats, lam: float,
+    u: Floats, values: Floats, head: Ints, tail: Ints, sigma: float, rooted: bool, weights: Floats, lam: float,
     coefficients: tuple[float, float, float], flow: Floats, variation: Floats, mismatch: Floats, moved: Floats,
 ) -> None:  # fmt: skip
     """What ``dual_step`` without relaxation would do, as numbers per edge and flows out of nodes; u stays."""
@@ -190,7 +206,7 @@ def dual_look(
     v = np.empty(width)
     for e in range(len(u)):
         own, one, other, out, back = u[e], values[head[e]], values[tail[e]], flow[head[e]], flow[tail[e]]
-        limit, step = lam * weights[e], sigma * scales[e]
+        limit, step = lam * weights[e], _step_size(sigma, rooted, weights[e])
         for k in range(width):
             v[k] = own[k] + step * (one[k] - other[k])
         factor = _into_domain(v, step, limit, coefficients)

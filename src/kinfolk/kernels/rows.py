@@ -118,18 +118,23 @@ def sum_vectors(values: Floats, starts: Ints) -> Floats:
 
 
 @njit(cache=True)
-def prox_quadratic(v: Floats, tau: Floats, basis: Floats, eigenvalues: Floats, linear: Floats, starts: Ints) -> Floats:
-    """Minimise ½w'Hw − b'w + ‖w − v‖²/(2τ) at every node, with H = Σ_k s_k q_k q_k' and b = Σ_k b_k q_k."""
+def prox_quadratic(
+    v: Floats, tau: Floats, basis: Floats, eigenvalues: Floats, slopes: Floats, linear: Floats, starts: Ints
+) -> Floats:
+    """Minimise ½w'Hw − b'w + ‖w − v‖²/(2τ) at every node, with H = Σ_k s_k q_k q_k' and b = Σ_k b_k q_k.
+
+    The q_k are orthogonal; s_k are the ``slopes``, s_k ‖q_k‖² the eigenvalues.
+    """
     out = v.copy()
     for i in range(len(starts) - 1):
-        _prox_along(out[i], v[i], tau[i], basis, eigenvalues, linear, starts[i], starts[i + 1])
+        _prox_along(out[i], v[i], tau[i], basis, eigenvalues, slopes, linear, starts[i], starts[i + 1])
     return out
 
 
 @njit(cache=True)
 def quadratic_primal_step(
     w: Floats, w_bar: Floats, flow: Floats, tau: Floats, rho: float,
-    basis: Floats, eigenvalues: Floats, linear: Floats, starts: Ints,
+    basis: Floats, eigenvalues: Floats, slopes: Floats, linear: Floats, starts: Ints,
 ) -> None:  # fmt: skip
     """One pass over the nodes: w <- w + ρ(w_bar − w)/2, and flow <- 2 w_new − w with w_new the prox at w − τ flow."""
     d = w.shape[1]
@@ -138,21 +143,22 @@ def quadratic_primal_step(
         for k in range(d):
             w[i, k] += 0.5 * rho * (w_bar[i, k] - w[i, k])
             v[k] = out[k] = w[i, k] - tau[i] * flow[i, k]
-        _prox_along(out, v, tau[i], basis, eigenvalues, linear, starts[i], starts[i + 1])
+        _prox_along(out, v, tau[i], basis, eigenvalues, slopes, linear, starts[i], starts[i + 1])
         for k in range(d):
             flow[i, k] = 2.0 * out[k] - w[i, k]
 
 
 @njit(cache=True)
 def _prox_along(
-    out: Floats, v: Floats, tau: float, basis: Floats, eigenvalues: Floats, linear: Floats, first: int, last: int
-) -> None:
+    out: Floats, v: Floats, tau: float, basis: Floats, eigenvalues: Floats, slopes: Floats, linear: Floats, first: int,
+    last: int,
+) -> None:  # fmt: skip
     """Move one node's row ``out`` from v to the prox there; the node's directions are orthogonal."""
     for q in range(first, last):
         along = 0.0
         for k in range(len(v)):
             along += basis[q, k] * v[k]
-        change = tau * (linear[q] - eigenvalues[q] * along) / (1.0 + tau * eigenvalues[q])
+        change = tau * (linear[q] - slopes[q] * along) / (1.0 + tau * eigenvalues[q])
         for k in range(len(v)):
             out[k] += change * basis[q, k]
 
@@ -186,3 +192,17 @@ def conjugate_direction(p: Floats, r: Floats, inverse: Floats, part: float) -> N
     for i in range(len(p)):
         for k in range(p.shape[1]):
             p[i, k] = inverse[i, k] * r[i, k] + part * p[i, k]
+
+
+@njit(cache=True)
+def permute_rows(rows: Floats, places: Ints) -> None:
+    """Move every row to its place, a permutation, one cycle after the other."""
+    moved, carried = np.zeros(len(places), dtype=np.bool_), np.empty(rows.shape[1])
+    for first in range(len(places)):
+        carried[:] = rows[first]
+        k = first
+        while not moved[k]:
+            moved[k] = True
+            k = places[k]
+            for j in range(len(carried)):
+                carried[j], rows[k, j] = rows[k, j], carried[j]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -107,12 +106,10 @@ class Data:
         """Number of labels of a row, where ``y`` has an axis for them; None: a row has one label."""
         return None if self.y.ndim == 1 else int(self.y.shape[1])
 
-    @cached_property
+    @property
     def sizes(self) -> Ints:
         """Number of samples of every node."""
-        sizes = np.diff(self.starts)
-        sizes.flags.writeable = False
-        return sizes
+        return np.diff(self.starts)
 
     @property
     def owner(self) -> Ints:

@@ -174,9 +174,9 @@ class Graph:
         """Number of neighbours of every node."""
         return np.bincount(np.concatenate([self.head, self.tail]), minlength=self.node_count).astype(np.int64)
 
-    @cached_property
+    @property
     def weighted_degrees(self) -> Floats:
-        """Sum of the weights of every node's edges."""
+        """Sum of the weights of every node's edges; asked for so seldom that it is not kept."""
         ends = np.concatenate([self.head, self.tail])
         return np.bincount(ends, np.tile(self.weights, 2), minlength=self.node_count).astype(np.float64)
 

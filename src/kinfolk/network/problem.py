@@ -11,7 +11,26 @@ import numpy as np
 from kinfolk.checks import InputError, listing
 from kinfolk.network.graph import Graph
 from kinfolk.network.public import PublicPoints
-from kinfolk.typing import Bools, Floats
+from kinfolk.typing import Bools, Floats, Ints
+
+
+class Numbers(Sequence[int]):
+    """The numbers of some nodes as their names. They are looked up: a million of them need no objects of their own.
+
+    >>> names = Numbers(np.array([7, 5]))
+    >>> names[0], list(names), list(names[np.array([1])])
+    (7, [7, 5], [5])
+    """
+
+    def __init__(self, nodes: Ints) -> None:
+        self._nodes = nodes
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __getitem__(self, place: Any) -> Any:
+        chosen = self._nodes[place]
+        return Numbers(chosen) if isinstance(chosen, np.ndarray) else int(chosen)
 
 
 class Problem:
@@ -63,11 +82,12 @@ class Problem:
         """The names of the nodes."""
         return self.graph.names
 
-    @cached_property
-    def name_array(self) -> Any:
-        """The names of the nodes as an array of objects."""
-        names = np.empty(self.graph.node_count, dtype=object)
-        names[:] = list(self.names)
+    def names_of(self, nodes: Ints) -> Any:
+        """The names of some nodes, and no others: an array of objects, or their ``Numbers``."""
+        if isinstance(self.names, range):
+            return Numbers(nodes)
+        names = np.empty(len(nodes), dtype=object)
+        names[:] = [self.names[node] for node in nodes]
         return names
 
     @property

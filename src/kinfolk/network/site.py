@@ -69,7 +69,7 @@ class Site:
     data: Data  # of own nodes
     informed: Bools  # (own,) has data, or is connected to a node that has
     public: Floats | None = None  # (points, features), or (own + foreign, points, features): a set per node
-    names: Any = ()  # (own,) an array of objects
+    names: Any = ()  # (own,) what ``Problem.names_of`` gives
     classes: Floats | None = None  # the labels that occur anywhere in the network, if these are few whole numbers
     test: Data | None = None  # of own nodes
     _local_losses: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -92,14 +92,9 @@ class Site:
         return self.head < self.node_count
 
     @cached_property
-    def root_weights(self) -> Floats:
-        """(edges,) √A_ij."""
-        return np.sqrt(self.weights)
-
-    @cached_property
     def root_degrees(self) -> Floats:
         """(own,) Σ_j √A_ij."""
-        return self.edge_sum(self.root_weights)
+        return self.edge_sum(np.sqrt(self.weights))
 
     @property
     def edge_blocks(self) -> Iterator[slice]:
@@ -135,8 +130,9 @@ class Site:
     @cached_property
     def missed(self) -> Floats:
         """(own,) number of messages of neighbours that do not come this round."""
-        dead = np.zeros(len(self.head)) if self.live is None else (~self.live).astype(np.float64)
-        return self.edge_sum(dead)
+        if self.live is None:
+            return np.broadcast_to(0.0, self.node_count)
+        return self.edge_sum((~self.live).astype(np.float64))
 
     def carried(self, new: Floats, old: Floats, block: slice = slice(None)) -> Floats:
         """``new`` where the edge carries, ``old`` where it is dead; both on a block of edges."""
@@ -345,10 +341,10 @@ def ordered_site(network: Network) -> Site:
     place = np.empty_like(nodes)
     place[nodes] = np.arange(len(nodes))
     site = _site(network, nodes, np.lexsort((place[graph.tail], place[graph.head])))
-    return replace(site, edges=_short(site.edges), head=_short(site.head), tail=_short(site.tail))
+    return replace(site, edges=short(site.edges), head=short(site.head), tail=short(site.tail))
 
 
-def _short(numbers: Ints) -> Ints:
+def short(numbers: Ints) -> Ints:
     """Numbers from 0 on in 32 bits, where they fit: a large site has three for every edge."""
     return numbers.astype(np.int32) if numbers.max(initial=0) <= np.iinfo(np.int32).max else numbers
 
@@ -397,6 +393,6 @@ def scene_of(problem: Problem, nodes: Ints, edges: Ints) -> Site:
         data=Data.none(len(nodes), problem.feature_count),
         informed=problem.informed[nodes],
         public=_public(problem, everyone),
-        names=problem.name_array[nodes],
+        names=problem.names_of(nodes),
         classes=problem.classes,
     )

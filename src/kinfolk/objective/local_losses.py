@@ -8,7 +8,7 @@ A node without data has L_i = 0, ridge included. Nobody else needs to know how p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -30,6 +30,8 @@ HALVINGS = 40  # of a Newton step
 MINIMUM_STEPS = 300
 MINIMUM_ACCURACY = 1e-13
 LEAST_PULL = 1e-14  # of the curvature
+NODE_BLOCK = 8_192
+ROW_BLOCK = 8_192  # of which many have as many singular values as few
 
 
 class BoxRows(NamedTuple):
@@ -213,7 +215,7 @@ class LinearLosses(LocalLosses):
         """The dual variables nearest to some at which ``conjugate`` is finite."""
         return self.scale * self.loss.into_domain(dual / self.scale, self.y)
 
-    @cached_property
+    @property
     def typical_curvature(self) -> Floats:
         """c_i ℓ'' of every row where the solution is expected."""
         return self.scale * self.loss.typical_curvature(self.y)
@@ -222,7 +224,7 @@ class LinearLosses(LocalLosses):
         """How the dual variables of every row respond to a change of its prediction at w; never quite zero."""
         return np.maximum(self.scale * self.loss.curvature(self.predict(w), self.y), 1e-6 * self.typical_curvature)
 
-    @cached_property
+    @property
     def trace(self) -> Floats:
         """About tr ∇²L_i where the solution is expected; exact for the squared loss."""
         return np.asarray(self.gram_diagonal(self.typical_curvature).sum(axis=1) + self.ridge.sum(axis=1))
@@ -258,19 +260,25 @@ class LinearLosses(LocalLosses):
             return np.full(group_count, by_ridge)
         if self.loss.intercept:  # along such a direction the intercept makes up for the features
             by_ridge *= 1.0 + float(np.linalg.norm(self.X, axis=1).max())
-        at_root = self.loss.radius(height / self.scale, self.y) + np.linalg.norm(self.X, axis=1) * spread[self.owner]
+        lengths = np.sqrt(np.einsum("rp,rp->r", self.X, self.X))
+        at_root = self.loss.radius(height / self.scale, self.y) + lengths * spread[self.owner]
         size = np.sqrt(np.bincount(group[self.owner], at_root**2, minlength=group_count))
         return np.where(size > 0, size / self._least_stretch(group, group_count), 0.0) + by_ridge
 
     def _least_stretch(self, group: Ints, group_count: int) -> Floats:
         """A lower bound on ‖X_g w‖ / ‖w‖ for w in the span of the rows X_g of each group."""
-        pooled = self.pool(group, group_count)
-        columns = np.linalg.norm(pooled.X, axis=0)
+        columns = np.sqrt(np.einsum("rp,rp->p", self.X, self.X))
         columns[columns == 0] = 1.0
-        spectrum = Spectrum.of_rows(pooled.X / columns, pooled.starts, np.zeros((group_count, self.width)))
+        pooled, smallest = self.pool(group, group_count), np.full(group_count, np.inf)
+        sizes = np.diff(pooled.starts)
+        for large in np.flatnonzero(sizes > ROW_BLOCK):
+            values = np.linalg.svd(_triangle(pooled.X[slice(*pooled.starts[large : large + 2])]) / columns)[1]
+            smallest[large] = values[values > values[0] * sizes[large] * np.finfo(float).eps].min(initial=np.inf)
+        small = np.flatnonzero(sizes <= ROW_BLOCK)
+        rows, starts = rows_of(pooled.starts, small), starts_of(pooled.starts, small)
+        spectrum = Spectrum.of_rows(pooled.X[rows] / columns, np.ones(len(rows)), starts, np.zeros(len(rows)))
         positive = np.where(spectrum.eigenvalues > 0, np.sqrt(spectrum.eigenvalues), np.inf)
-        smallest = np.full(group_count, np.inf)
-        np.minimum.at(smallest, np.repeat(np.arange(group_count), np.diff(spectrum.starts)), positive)
+        np.minimum.at(smallest, np.repeat(small, np.diff(spectrum.starts)), positive)
         return np.asarray(smallest * columns.min())
 
     # ------------------------------------------------------------------ minimisers
@@ -401,6 +409,22 @@ class LinearLosses(LocalLosses):
             self.loss, self.X[rows], self.y[rows], starts_of(self.starts, nodes), self.scale[rows], self.ridge[nodes]
         )
 
+    def on(self, nodes: slice) -> Self:
+        """The local losses of a block of nodes, of which nothing is copied."""
+        rows, starts = self.rows_on(nodes), self.starts[nodes.start : nodes.stop + 1]
+        return type(self)(
+            self.loss, self.X[rows], self.y[rows], starts - starts[0], self.scale[rows], self.ridge[nodes]
+        )
+
+    def rows_on(self, nodes: slice) -> slice:
+        """The rows of a block of nodes."""
+        return slice(*self.starts[[nodes.start, min(nodes.stop, self.node_count)]])
+
+    @property
+    def blocks(self) -> Iterator[slice]:
+        """The nodes in blocks whose temporaries fit into a processor's cache."""
+        return (slice(first, first + NODE_BLOCK) for first in range(0, self.node_count, NODE_BLOCK))
+
     def means_on(self, rows: Ints, starts: Ints) -> Self:
         """F_i = L_i / q_i on some of the rows."""
         sizes = np.diff(starts)
@@ -411,12 +435,20 @@ class LinearLosses(LocalLosses):
     def pool(self, group: Ints, group_count: int) -> Self:
         """The sums of the local losses of each group, as if a group were one node."""
         owner = group[self.owner]
-        order = np.argsort(owner, kind="stable")
+        order = slice(None) if (np.diff(owner) >= 0).all() else np.argsort(owner, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=group_count))]).astype(np.int64)
         ridge = np.zeros((group_count, self.width))
         if self.penalised:
             np.add.at(ridge, group, self.ridge)
         return type(self)(self.loss, self.X[order], self.y[order], starts, self.scale[order], ridge)
+
+
+def _triangle(rows: Floats) -> Floats:
+    """The R of rows = QR: rows as long in all directions, few of them."""
+    out = rows[:0]
+    for first in range(0, len(rows), ROW_BLOCK):
+        out = np.asarray(np.linalg.qr(np.vstack([out, rows[first : first + ROW_BLOCK]]), mode="r"))
+    return out
 
 
 def _norms(slope: Floats, metric: Floats) -> Floats:

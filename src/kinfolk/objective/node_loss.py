@@ -130,6 +130,9 @@ class LocalLosses(ABC):
         """Eigenvectors of every node's Hessian, if the L_i are quadratic and ``prox`` works with them."""
         return None
 
+    def forget(self) -> None:  # noqa: B027 - most keep nothing large
+        """Let go of what ``prox`` has prepared, where that is large; it is made anew when it is asked for."""
+
     @property
     @abstractmethod
     def node_count(self) -> int:

@@ -30,15 +30,21 @@ class QuadraticLosses(LinearLosses):
 
     @cached_property
     def _spectrum(self) -> Spectrum:
-        linear = -self.combine(self.scale * self.loss.slope(np.zeros(len(self.y)), self.y))
+        dual = -(self.scale * self.loss.slope(np.zeros(len(self.y)), self.y))
         if self.penalised:
-            return Spectrum.of_matrices(self.hessian(np.zeros((self.node_count, self.width))), linear, self.has_data)
-        return Spectrum.of_rows(np.sqrt(self.scale * self.loss.most_curvature)[:, None] * self.X, self.starts, linear)
+            hessian = self.hessian(np.zeros((self.node_count, self.width)))
+            return Spectrum.of_matrices(hessian, self.combine(dual), self.has_data)
+        return Spectrum.of_rows(self.X, np.sqrt(self.scale * self.loss.most_curvature), self.starts, dual)
+
+    def forget(self) -> None:
+        """Let go of the decomposition."""
+        self.__dict__.pop("_spectrum", None)
 
     def prox(self, v: Floats, tau: Floats, start: Floats | None = None) -> Floats:
         """argmin_w L_i(w) + ‖w − v_i‖² / (2 τ_i), in closed form."""
         q = self._spectrum
-        return kernels.prox_quadratic(np.ascontiguousarray(v), tau, q.basis, q.eigenvalues, q.linear, q.starts)
+        parts = q.basis, q.eigenvalues, q.slopes, q.linear, q.starts
+        return kernels.prox_quadratic(np.ascontiguousarray(v), tau, *parts)
 
     @property
     def prox_spectrum(self) -> Spectrum | None:

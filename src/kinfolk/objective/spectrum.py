@@ -10,30 +10,44 @@ from kinfolk import kernels
 from kinfolk.network.data import rows_of, starts_of
 from kinfolk.typing import Bools, Floats, Ints
 
+NODE_BLOCK = 8_192  # decomposed at once, so that temporaries stay small
+
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Eigenvectors and eigenvalues of every node's Hessian, and its linear term along them."""
+    """Eigenvectors q, of any length, and eigenvalues of every node's Hessian H, and its linear term b = Σ linear q."""
 
     basis: Floats  # (directions, parameters)
     eigenvalues: Floats  # (directions,)
-    linear: Floats  # (directions,) b'q
+    slopes: Floats  # (directions,) eigenvalue / ‖q‖²: H = Σ slope q q'
+    linear: Floats  # (directions,)
     starts: Ints  # (nodes + 1,)
 
     @classmethod
-    def of_rows(cls, rows: Floats, starts: Ints, linear: Floats) -> Spectrum:
-        """From H_i = (rows of i)'(rows of i), by one thin SVD per node; nodes of equal size go together."""
-        sizes, width = np.diff(starts), rows.shape[1]
-        rank_starts = np.concatenate([[0], np.cumsum(np.minimum(sizes, width))]).astype(np.int64)
+    def of_rows(cls, X: Floats, factor: Floats, starts: Ints, dual: Floats) -> Spectrum:
+        """From H_i = Σ factor_r² x_r x_r' and b_i = Σ dual_r x_r, by one thin SVD per node; equal sizes go together."""
+        sizes, width = np.diff(starts), X.shape[1]
+        if sizes.max(initial=0) <= 1:
+            return cls.of_single_rows(X, factor, starts, dual)
+        fits = sizes.max() <= width
+        rank_starts = starts if fits else np.concatenate([[0], np.cumsum(np.minimum(sizes, width))]).astype(np.int64)
         basis, values = np.empty((rank_starts[-1], width)), np.empty(rank_starts[-1])
         for size in np.unique(sizes[sizes > 0]):
-            nodes = np.flatnonzero(sizes == size)
-            block = rows[rows_of(starts, nodes)].reshape(len(nodes), size, width)
-            _, s, vt = np.linalg.svd(block, full_matrices=False)
-            s[s <= s[:, :1] * max(size, width) * np.finfo(float).eps] = 0.0
-            where = rows_of(rank_starts, nodes)
-            basis[where], values[where] = vt.reshape(-1, width), s.reshape(-1) ** 2
-        return cls._along(basis, values, linear, rank_starts)
+            alike = np.flatnonzero(sizes == size)
+            for nodes in np.split(alike, np.arange(NODE_BLOCK, len(alike), NODE_BLOCK)):
+                rows, where = rows_of(starts, nodes), rows_of(rank_starts, nodes)
+                block = (factor[rows, None] * X[rows]).reshape(len(nodes), size, width)
+                _, s, vt = np.linalg.svd(block, full_matrices=False)
+                s[s <= s[:, :1] * max(size, width) * np.finfo(float).eps] = 0.0
+                basis[where], values[where] = vt.reshape(-1, width), s.reshape(-1) ** 2
+        return cls._along(basis, values, kernels.combine_rows(X, starts, dual), rank_starts)
+
+    @classmethod
+    def of_single_rows(cls, X: Floats, factor: Floats, starts: Ints, dual: Floats) -> Spectrum:
+        """The same for nodes with one row at most: it is an eigenvector as it is, and need not be copied."""
+        slopes = factor**2
+        eigenvalues = slopes * np.einsum("rp,rp->r", X, X)
+        return cls(X, eigenvalues, slopes, np.where(eigenvalues > 0, dual, 0.0), starts)
 
     @classmethod
     def of_matrices(cls, hessians: Floats, linear: Floats, has_data: Bools) -> Spectrum:
@@ -48,9 +62,12 @@ class Spectrum:
     @classmethod
     def _along(cls, basis: Floats, values: Floats, linear: Floats, starts: Ints) -> Spectrum:
         along = kernels.predict_rows(basis, starts, linear)
-        return cls(basis, values, np.where(values > 0, along, 0.0), starts)
+        return cls(basis, values, values, np.where(values > 0, along, 0.0), starts)
 
     def take(self, nodes: Ints) -> Spectrum:
         """The part of some nodes."""
         rows = rows_of(self.starts, nodes)
-        return Spectrum(self.basis[rows], self.eigenvalues[rows], self.linear[rows], starts_of(self.starts, nodes))
+        basis, values, slopes, linear = (
+            each[rows] for each in (self.basis, self.eigenvalues, self.slopes, self.linear)
+        )
+        return Spectrum(basis, values, slopes, linear, starts_of(self.starts, nodes))

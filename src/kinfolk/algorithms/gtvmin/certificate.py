@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kinfolk.algorithms.gtvmin import distance
-from kinfolk.algorithms.gtvmin.duals import Duals, solves_directly, stiffness_at
+from kinfolk.algorithms.gtvmin.borrowing import borrowed
+from kinfolk.algorithms.gtvmin.duals import Duals, in_few_bits, solves_directly, stiffness_at
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import local_duals, residual_at, scale_of
 from kinfolk.algorithms.gtvmin.repair import Trees
 from kinfolk.algorithms.gtvmin.updates import Updates
+from kinfolk.algorithms.parametric import squares
 from kinfolk.checks import InputError, as_floats
 from kinfolk.engine.numbers import number
 from kinfolk.network.network import Network
@@ -87,15 +89,26 @@ class Certificate:
 def certificate_at(updates: Updates, state: State, enough: float = 0.0) -> Certificate | None:
     """How good the parameters 2 w_new − w of a state are; None where losses have no dual variables to prove it with.
 
-    On large networks the proof ends where the bound is ``enough``, as a part of the scale.
+    On large networks, where precise solves would cost too much, what is left of r is repaired exactly from the start.
+    The proof ends there where the bound is ``enough``, as a part of the scale. The state lends its memory, and has its
+    numbers back at the end.
     """
     losses = updates.losses.with_duals
     if losses is None:
         return None
     _, beta = local_duals(updates, losses, state)
+    residual = residual_at(updates, state)
     problem = Instance(updates.site, losses, updates.coupling, updates.weights)
-    judge = _Judge.of(problem, state.w_bar, residual_at(updates, state))  # before there are flows: it needs memory, too
-    return certify(judge, beta, (updates.ahead(state.u, state.w_bar), state.u), enough)
+    large = problem.site.node_count > LARGE
+    if large:
+        losses.forget()
+    judge = _Judge.of(problem, state.w_bar, residual)
+    if large and _is_repairable(problem):
+        idle = np.empty_like(state.w) if np.may_share_memory(state.w, state.w_bar) else state.w
+        with borrowed(state.u) as u, borrowed(idle) as scratch:
+            start = judge.duals(beta, updates.ahead(state.u, state.w_bar, out=u))
+            return _repaired(judge, start, max(CLOSE * judge.sharp, enough), scratch)
+    return certify(judge, beta, (updates.ahead(state.u, state.w_bar), state.u))
 
 
 def parameters_and_flows(network: Network, w: Any, u: Any) -> tuple[Floats, Floats]:
@@ -115,18 +128,15 @@ def parameters_and_flows(network: Network, w: Any, u: Any) -> tuple[Floats, Floa
     return w, u
 
 
-def certify(judge: _Judge, beta: Floats, flows: Sequence[Floats], enough: float) -> Certificate:
+def certify(judge: _Judge, beta: Floats, flows: Sequence[Floats]) -> Certificate:
     """Bound the sub-optimality of w with the help of ``beta`` and flows that nearly belong to it; the best ones.
 
     The dual variables are moved to r ≈ 0, and scaled into their domain for a bound; if that is not as sharp as the
-    residual, they are clipped into it instead, and moved again. Where that does not prove as much as it could, or would
-    cost too much, what is left of r is repaired exactly.
+    residual, they are clipped into it instead, and moved again. Where that does not prove as much as it could, what is
+    left of r is repaired exactly.
     """
-    problem, w, sharp = judge.problem, judge.w, max(SHARP_ENOUGH, judge.residual)
-    starts = [Duals(beta, problem.losses.pull(w), problem.coupling.into_span(u), w) for u in flows]
-    repairable = problem.coupling.is_norm and len(problem.weights) > 0  # flows may be changed in any direction
-    if len(w) > LARGE and repairable:
-        return _repaired(judge, starts[0], max(CLOSE * sharp, enough))
+    problem, w, sharp = judge.problem, judge.w, judge.sharp
+    starts = [judge.duals(beta, u) for u in flows]
     found = [_judged(judge, starts[0], localised=False)]
     # Distances cost as much as a direct solve, after which none may be needed.
     localised = found[0][0].relative > sharp and not solves_directly(problem)
@@ -144,9 +154,14 @@ def certify(judge: _Judge, beta: Floats, flows: Sequence[Floats], enough: float)
         duals = moved.clipped(problem)
     if best.relative > sharp and not localised:
         best = min(best, *(_judged(judge, each, localised=True)[0] for each in starts), key=lambda each: each.bound)
-    if best.relative > LOOSE * sharp and repairable:
+    if best.relative > LOOSE * sharp and _is_repairable(problem):
         best = min(best, _repaired(judge, starts[0], CLOSE * sharp), key=lambda each: each.bound)
     return best
+
+
+def _is_repairable(problem: Instance) -> bool:
+    """Whether there are flows, and they may be changed in any direction."""
+    return problem.coupling.is_norm and len(problem.weights) > 0
 
 
 def _judged(judge: _Judge, duals: Duals, localised: bool) -> tuple[Certificate, Duals]:
@@ -155,16 +170,17 @@ def _judged(judge: _Judge, duals: Duals, localised: bool) -> tuple[Certificate, 
     return judge.certificate(clipped, localised), clipped
 
 
-def _repaired(judge: _Judge, duals: Duals, enough: float) -> Certificate:
+def _repaired(judge: _Judge, duals: Duals, enough: float, scratch: Floats | None = None) -> Certificate:
     """The same with rough solves, after each of which what is left of r is repaired; flows are overwritten."""
     problem, found = judge.problem, []
-    trees, stiffness = Trees.of(problem, duals.u), stiffness_at(problem, judge.w, ROUGH_LENGTH)
+    trees, stiffness = Trees.of(problem, duals.u), in_few_bits(stiffness_at(problem, judge.w, ROUGH_LENGTH))
     for _ in range(ROUGH_MOVES):
-        duals = trees.repaired(duals.clip(problem).balance(problem, stiffness, ROUGH_PRECISION))
+        duals = trees.repaired(duals.clip(problem).balance(problem, stiffness, ROUGH_PRECISION, scratch))
         found.append(judge.certificate(duals))
         if found[-1].relative <= enough:
             return found[-1]
-    precise = duals.clip(problem).balance(problem, stiffness)  # where β is bounded, a repair may leave its domain
+    # Where β is bounded, a repair may leave its domain.
+    precise = duals.clip(problem).balance(problem, stiffness, scratch=scratch)
     return min(*found, judge.certificate(precise), key=lambda each: each.bound)
 
 
@@ -192,6 +208,15 @@ class _Judge:
         scale = scale_of(objective, float(problem.losses.value_at_start.sum()))
         return cls(problem, w, residual, objective, scale, apart, assumed, problem.components)
 
+    @property
+    def sharp(self) -> float:
+        """A bound, as a part of the scale, below which no other is looked for."""
+        return max(SHARP_ENOUGH, self.residual)
+
+    def duals(self, beta: Floats, u: Floats) -> Duals:
+        """The dual variables β and u, with the γ that belongs to w."""
+        return Duals(beta, self.problem.losses.pull(self.w), self.problem.coupling.into_span(u), self.w)
+
     def certificate(self, duals: Duals, localised: bool = True) -> Certificate:
         """(*) with these dual variables, scaled into their domain; ``localised``: by sharper distances if need be."""
         problem = self.problem
@@ -199,7 +224,7 @@ class _Judge:
         leftover = duals.violation(problem)
         leftover *= share[:, None]
         centred = max(self.objective - duals.value(problem, share) - float(np.vdot(leftover, self.w)), 0.0)
-        lengths = np.linalg.norm(leftover, axis=1)
+        lengths = np.sqrt(squares(leftover))
         bound, apart, assumed = centred + float(lengths @ self.apart), self.apart, self.assumed
         matters = bound - centred > max(NEGLIGIBLE * self.scale, SMALL_PART * bound)
         if localised and matters and centred <= NEAR * self.scale:

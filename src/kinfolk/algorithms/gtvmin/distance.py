@@ -18,6 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 
+from kinfolk import kernels
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.typing import Bools, Floats, Ints
@@ -40,7 +41,8 @@ def from_level_set(problem: Instance, w: Floats, objective: float) -> Floats:
     lengths = problem.along_edges(np.maximum(steps, np.finfo(float).tiny))
     spread = np.asarray(dijkstra(lengths, directed=False, indices=roots, min_only=True), dtype=np.float64)
     root = losses.radius(objective, spread, component, count) + 2.0 * np.linalg.norm(w[roots], axis=1)
-    return np.asarray(root[component] + spread + np.linalg.norm(w - w[roots][component], axis=1))
+    way = np.sqrt(kernels.squared_distance(np.ascontiguousarray(w), np.arange(len(w)), roots[component]))
+    return np.asarray(root[component] + spread + way)
 
 
 def _roots(losses: LinearLosses, component: Ints) -> Ints:

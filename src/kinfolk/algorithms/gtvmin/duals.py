@@ -11,9 +11,10 @@ and then scaled, or clipped, into the domains of the conjugates.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,7 @@ DIRECT_COST = 400.0  # rounds
 BISECTIONS = 60
 ROUGH = 0.01  # a precision for which 32 bits are enough
 EXTREME = 1e9  # with three factors of this size, or one over it, 32 bits have room to spare
+LARGEST = 1e30  # in 32 bits, and one over it the least
 LEAST_LENGTH = 1e-3  # of a difference, in lengths of a node's parameters
 ACROSS = 1e-3  # how much less a flow moves across the border of its domain than along it
 
@@ -97,16 +99,18 @@ class Duals:
         before, after = (np.linalg.norm(duals.violation(problem)) for duals in (self, moved))
         return moved if after < before else self
 
-    def balance(self, problem: Instance, stiffness: Floats, precision: float = SOLVE_PRECISION) -> Duals:
+    def balance(
+        self, problem: Instance, stiffness: Floats, precision: float = SOLVE_PRECISION, scratch: Floats | None = None
+    ) -> Duals:
         """Move towards r = 0, flows in place: solve (XᵀCX + ridge + DᵀΩD) x = −r and follow x.
 
-        ``precision`` is that of a solve by iterations.
+        ``precision`` is that of a solve by iterations, which may overwrite ``scratch`` (nodes, parameters).
         """
         losses = problem.losses
         curvature = losses.elasticity(self.w, self.beta)
         elasticity = _Elasticity(problem, stiffness, self.u)
         direct = _direct_solver(problem, curvature, elasticity)
-        solve = _iterative_solver(problem, curvature, elasticity, precision) if direct is None else direct
+        solve = _iterative_solver(problem, curvature, elasticity, precision, scratch) if direct is None else direct
         x = solve(self.missing(problem))
         elasticity.follow(self.u, x)
         return self.along(problem, curvature, x)
@@ -154,7 +158,10 @@ class _Elasticity:
     def __init__(self, problem: Instance, stiffness: Floats, u: Floats) -> None:
         self.problem, self.omega = problem, stiffness
         self.quadratic = problem.coupling.is_quadratic
-        self.border = problem.coupling.border(u, problem.weights)
+        border = problem.coupling.border(u, problem.weights)
+        if border.grip is not None and stiffness.dtype == np.float32:
+            border = border._replace(grip=in_few_bits(border.grip))
+        self.border = border
 
     def flow(self, v: Floats) -> Floats:
         """Ω v."""
@@ -188,7 +195,8 @@ class _Elasticity:
     def diagonal(self, width: int) -> Floats:
         """About the diagonal of DᵀΩD, (nodes, parameters), or (nodes, 1) where all parameters have the same."""
         form = np.diag(self.problem.coupling.slope(np.eye(width))) if self.quadratic else np.ones(1)
-        return self.problem.site.edge_sum(self.omega)[:, None] * form
+        site = self.problem.site
+        return kernels.edge_sum(self.omega, site.head, site.tail, site.node_count)[:, None] * form
 
 
 def stiffness_at(problem: Instance, w: Floats, least: float = LEAST_LENGTH) -> Floats:
@@ -207,6 +215,14 @@ def stiffness_at(problem: Instance, w: Floats, least: float = LEAST_LENGTH) -> F
         direction = np.where(length[:, None] > floor, change, floor * unit)
         rise = problem.coupling.value(1.5 * direction) - problem.coupling.value(0.5 * direction)
         out[block] = problem.weights[block] * rise / np.maximum(length, floor) ** 2
+    return out
+
+
+def in_few_bits(values: Floats) -> Floats:
+    """Numbers ≥ 0 in 32 bits, where these hold them; for numbers of which few digits count."""
+    low, high = values.min(where=values > 0, initial=1.0), values.max(initial=1.0)
+    few: Any = np.float32 if low >= 1 / LARGEST and high <= LARGEST else np.float64
+    out: Floats = values.astype(few, copy=False)
     return out
 
 
@@ -229,7 +245,9 @@ def _direct_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity
     return lambda rhs: solver.solve(rhs, DIRECT_PRECISION, SOLVE_REPEATS)
 
 
-def _iterative_solver(problem: Instance, curvature: Floats, elasticity: _Elasticity, precision: float) -> Linear:
+def _iterative_solver(
+    problem: Instance, curvature: Floats, elasticity: _Elasticity, precision: float, scratch: Floats | None = None
+) -> Linear:
     """The same by conjugate gradients."""
     losses = problem.losses
 
@@ -239,33 +257,46 @@ def _iterative_solver(problem: Instance, curvature: Floats, elasticity: _Elastic
         elasticity.add_at_nodes(out, x)
 
     def solve(rhs: Floats) -> Floats:
-        diagonal = losses.gram_diagonal(curvature)
-        diagonal += losses.ridge
-        diagonal += elasticity.diagonal(losses.width)
-        if precision >= ROUGH and _fits_32_bits(rhs, diagonal):
-            rhs, diagonal = rhs.astype(np.float32), diagonal.astype(np.float32)
-        return conjugate_gradients(apply, rhs, diagonal, precision)
+        at_edges = elasticity.diagonal(losses.width)
+
+        def diagonal_on(nodes: slice) -> Floats:
+            part = losses.on(nodes)
+            return part.gram_diagonal(curvature[losses.rows_on(nodes)]) + part.ridge + at_edges[nodes]
+
+        fits = precision >= ROUGH and _fits_32_bits(rhs, map(diagonal_on, losses.blocks))
+        rhs = rhs.astype(np.float32 if fits else np.float64, copy=False)
+        diagonal = np.empty_like(rhs)
+        for nodes in losses.blocks:
+            diagonal[nodes] = diagonal_on(nodes)
+        return conjugate_gradients(apply, rhs, diagonal, precision, scratch)
 
     return solve
 
 
-def _fits_32_bits(rhs: Floats, diagonal: Floats) -> bool:
-    """Whether all that conjugate gradients compute is far from what 32 bits cannot hold."""
+def _fits_32_bits(rhs: Floats, diagonal: Iterable[Floats]) -> bool:
+    """Whether all that conjugate gradients compute is far from what 32 bits cannot hold; the diagonal is in parts."""
     largest = max(float(rhs.max(initial=0.0)), -float(rhs.min(initial=0.0)))
-    low, high = diagonal.min(where=diagonal > 0, initial=1.0), diagonal.max(initial=1.0)
-    return bool(1 / EXTREME <= largest <= EXTREME and low >= 1 / EXTREME and high <= EXTREME)
+    return 1 / EXTREME <= largest <= EXTREME and all(
+        part.min(where=part > 0, initial=1.0) >= 1 / EXTREME and part.max(initial=1.0) <= EXTREME for part in diagonal
+    )
 
 
 def conjugate_gradients(
-    apply: Callable[[Floats, Floats], None], rhs: Floats, diagonal: Floats, precision: float = SOLVE_PRECISION
+    apply: Callable[[Floats, Floats], None],
+    rhs: Floats,
+    diagonal: Floats,
+    precision: float = SOLVE_PRECISION,
+    scratch: Floats | None = None,
 ) -> Floats:
     """Solve A x = rhs for a positive semi-definite A, with diagonal preconditioning; ``rhs`` and it are used up.
 
-    ``apply`` writes A times its first argument into the second. All is done in five arrays of the size and type of rhs.
+    ``apply`` writes A times its first argument into the second. All is done in five arrays of the size and type of rhs,
+    one or two of which lie in ``scratch``, if that is given: x may be one of them.
     """
     inverse = np.divide(1.0, diagonal, out=diagonal, where=diagonal > 0)
     inverse[inverse <= 0] = 1.0
-    x, r, p, image = np.zeros_like(rhs), rhs, inverse * rhs, np.empty_like(rhs)
+    x, image = _workspace(rhs, scratch)
+    r, p = rhs, inverse * rhs
     rz = float(np.vdot(r, p))
     target = precision**2 * rz
     for _ in range(SOLVE_ITERATIONS):
@@ -278,6 +309,17 @@ def conjugate_gradients(
         rz, before = kernels.conjugate_step(x, r, p, image, rz / bend, inverse), rz
         kernels.conjugate_direction(p, r, inverse, rz / before)
     return x
+
+
+def _workspace(like: Floats, scratch: Floats | None) -> tuple[Floats, Floats]:
+    """Zeros and an array to be filled; in 32 bits both fit into ``scratch``, in 64 one of them."""
+    if scratch is None:
+        return np.zeros_like(like), np.empty_like(like)
+    if like.dtype == scratch.dtype:
+        return np.zeros_like(like), scratch
+    zeros, other = scratch.reshape(-1).view(like.dtype).reshape(2, *like.shape)
+    zeros[:] = 0.0
+    return zeros, other
 
 
 def _edge_shares(problem: Instance, u: Floats, block: slice) -> Floats:

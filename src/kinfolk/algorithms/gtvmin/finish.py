@@ -21,7 +21,7 @@ import numpy as np
 from kinfolk.algorithms.gtvmin import interior, polish, quadratic
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import better, parts_at, residual_at
-from kinfolk.algorithms.gtvmin.updates import Updates
+from kinfolk.algorithms.gtvmin.updates import Ahead, Updates
 from kinfolk.typing import Floats
 
 if TYPE_CHECKING:
@@ -33,21 +33,25 @@ STUBBORN = 200.0  # effort at which conjugate gradients have had their time
 
 Proposal = tuple[Floats, Floats] | None  # w and u
 Good = interior.Judgement
-Method = Callable[[Instance, Floats, Floats, Floats, float, Good], Proposal]  # problem, w, u, σ, effort in rounds, goal
+Method = Callable[[Instance, Floats, Ahead, float, Good], Proposal]  # problem, w, u and σ, effort in rounds, goal
 
 
-def _to_the_end(propose: Callable[[Instance, Floats, Floats, Floats, float], Proposal]) -> Method:
-    """A method that is exact or fails, so that no one needs to ask whether its answer is good enough already."""
-    return lambda problem, w, u, sigma, effort, good: propose(problem, w, u, sigma, effort)
+def _quadratic(problem: Instance, w: Floats, ahead: Ahead, effort: float, good: Good) -> Proposal:
+    return quadratic.propose(problem, w, effort)
 
 
-def _interior(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float, good: Good) -> Proposal:
+def _polish(problem: Instance, w: Floats, ahead: Ahead, effort: float, good: Good) -> Proposal:
+    fused = polish.promising(problem, ahead.on)
+    return None if fused is None else polish.polish_fused(problem, w, ahead.whole, ahead.updates.sigma, effort, fused)
+
+
+def _interior(problem: Instance, w: Floats, ahead: Ahead, effort: float, good: Good) -> Proposal:
     if quadratic.covers(problem) and effort < STUBBORN:
         return None
     return interior.propose(problem, w, effort, good)
 
 
-METHODS: tuple[Method, ...] = (_to_the_end(quadratic.propose), _to_the_end(polish.propose), _interior)
+METHODS: tuple[Method, ...] = (_quadratic, _polish, _interior)
 
 
 def finished(updates: Updates, state: State, effort: float) -> State | None:
@@ -55,17 +59,17 @@ def finished(updates: Updates, state: State, effort: float) -> State | None:
     problem = _problem(updates)
     if problem is None:
         return None
-    best, u = state, updates.ahead(state.u, state.w_bar)
+    best = state
     before = cache(partial(residual_at, updates, state))  # few ask for it
 
     def good(w: Floats, u: Floats) -> bool:
         return residual_at(updates, state._replace(w=w, w_bar=w, u=u)) <= min(SHARP_ENOUGH, FALL * before())
 
     for method in METHODS:
-        proposal = method(problem, best.w_bar, u, updates.sigma, effort, good)
+        proposal = method(problem, best.w_bar, Ahead(updates, best.u, best.w_bar), effort, good)
         kept = best if proposal is None else _kept(updates, problem, best, *proposal)
         if kept is not best:
-            best, u = kept, updates.ahead(kept.u, kept.w_bar)
+            best = kept
             if residual_at(updates, best) <= SHARP:
                 break
     return None if best is state else best

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -51,7 +52,8 @@ class Instance:
 
     def along_edges(self, values: Floats) -> csr_array:
         """A value for every edge that couples its ends, as a matrix (nodes, nodes)."""
-        couples = self.weights > 0
+        couples: Any = self.weights > 0
+        couples = slice(None) if couples.all() else couples  # of which nothing is copied
         ends = (self.site.head[couples], self.site.tail[couples])
         return csr_array((values[couples], ends), shape=(self.site.node_count, self.site.node_count))
 

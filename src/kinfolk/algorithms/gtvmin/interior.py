@@ -73,7 +73,7 @@ def snapped(problem: Instance, w: Floats, u: Floats) -> Floats:
         columns = [_equalised(problem, w[:, [k]], inside[:, k]) for k in range(w.shape[1])]
         equal = np.hstack(columns)
     else:
-        equal = _equalised(problem, w, inside_ball(problem, u))
+        equal = _equalised(problem, w, inside_ball(problem, u.__getitem__))
     return equal if problem.objective(equal) <= problem.objective(w) else w
 
 

@@ -32,11 +32,10 @@ def measures(updates: Updates, state: State, values: Floats) -> dict[str, Floats
 
 def prices(updates: Updates, state: State, flows: Flows) -> dict[str, Floats]:
     """Both terms of the objective, what complementarity is missed by, and the objective where nodes begin, per node."""
-    at_smaller_end = updates.site.at_smaller_end
     return {
         "loss": updates.losses.value(state.w_bar),
-        "variation": at_smaller_end(flows.variation),
-        "mismatch": at_smaller_end(flows.mismatch),
+        "variation": flows.variation,
+        "mismatch": flows.mismatch,
         "start": updates.losses.value_at_start,
     }
 
@@ -52,26 +51,37 @@ def conditions(updates: Updates, state: State, flows: Flows) -> dict[str, Floats
     received. Since nobody sees x at both ends of an edge, ‖Dx‖² is bounded by 2 Σ degree_i ‖x_i‖².
     """
     site = updates.site
-    w, gradient = subgradient(updates, state)
-    size, displaced = squares(gradient), np.zeros(len(w)) if w is state.w_bar else squares(state.w_bar - w)
-    gradient += flows.divergence
+    w, size, missed = stationarity(updates, state, flows.divergence)
+    displaced = np.zeros(len(w)) if w is state.w_bar else squares(state.w_bar - w)
     return {
-        "stationarity": squares(gradient),
+        "stationarity": missed,
         "gradient": size,
         "resting": updates.losses.resting,
-        "complementarity": site.at_smaller_end(flows.moved / updates.sigma**2),
+        "complementarity": flows.missed,
         "displacement": 2 * site.own_degrees * displaced,
         "size": site.own_degrees * squares(w),
     }
 
 
-def subgradient(updates: Updates, state: State) -> tuple[Floats, Floats]:
-    """Where a subgradient of L_i is known, and that subgradient."""
-    losses = updates.losses.with_duals
-    if updates.loss.smooth or losses is None:
-        return state.w_bar, updates.losses.gradient(state.w_bar)
-    w, beta = local_duals(updates, losses, state)
-    return w, losses.subgradient(w, beta)
+def stationarity(updates: Updates, state: State, divergence: Floats) -> tuple[Floats, Floats, Floats]:
+    """Where a subgradient of L_i is known, its square (nodes,), and that of what it misses stationarity by."""
+    losses, w = updates.losses.with_duals, state.w_bar
+    if losses is None:
+        return w, *_squares(updates.losses.gradient(w), divergence)
+    if not updates.loss.smooth:
+        w, beta = local_duals(updates, losses, state)
+        return w, *_squares(losses.subgradient(w, beta), divergence)
+    size, missed = np.empty(len(w)), np.empty(len(w))
+    for nodes in losses.blocks:  # so that there is no second array of the size of w
+        size[nodes], missed[nodes] = _squares(losses.on(nodes).gradient(w[nodes]), divergence[nodes])
+    return w, size, missed
+
+
+def _squares(gradient: Floats, divergence: Floats) -> tuple[Floats, Floats]:
+    """Those of a gradient, which is overwritten, and of its sum with a divergence."""
+    size = squares(gradient)
+    gradient += divergence
+    return size, squares(gradient)
 
 
 def local_duals(updates: Updates, losses: LinearLosses, state: State) -> tuple[Floats, Floats]:

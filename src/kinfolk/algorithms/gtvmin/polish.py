@@ -18,6 +18,7 @@ Nothing promises success: what comes out is a proposal, to be judged by the opti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -49,17 +50,23 @@ UNUSUAL = 1e-3
 LAPLACIAN_SHIFT = 1e-12
 
 
-def propose(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float) -> tuple[Floats, Floats] | None:
-    """Propose a better (w, u) where the loss is smooth and a norm knows the derivative of its dual prox."""
+FlowsOn = Callable[[slice], Floats]  # the flows on a block of edges
+
+
+def promising(problem: Instance, flows: FlowsOn) -> Bools | None:
+    """(edges,) which ends seem to be equal, where the loss is smooth and a norm knows the derivative of its dual prox.
+
+    None for others, and where they leave too many groups.
+    """
     coupling = problem.coupling
     if not (problem.losses.loss.smooth and coupling.is_norm and coupling.has_derivative):
         return None
-    fused = inside_ball(problem, u)
+    fused = inside_ball(problem, flows)
     count = problem.site.node_count
     at_least = count - int(fused.sum())  # groups, since an edge joins two at most
     if at_least > MOST_GROUPS or (count > MOST_GROUPS and joined(problem, fused).max(initial=0) >= MOST_GROUPS):
         return None
-    return polish_fused(problem, w, u, sigma, effort, fused)
+    return fused
 
 
 def polish(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float) -> tuple[Floats, Floats]:
@@ -76,7 +83,7 @@ def polish(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float
     >>> w.round(6).ravel().tolist(), u.round(6).ravel().tolist()
     ([0.225, 0.225, 3.75], [-0.45, -0.5])
     """
-    return polish_fused(problem, w, u, sigma, effort, inside_ball(problem, u))
+    return polish_fused(problem, w, u, sigma, effort, inside_ball(problem, u.__getitem__))
 
 
 def polish_fused(
@@ -104,13 +111,13 @@ def _polish(
     return w, u
 
 
-def inside_ball(problem: Instance, u: Floats) -> Bools:
+def inside_ball(problem: Instance, flows: FlowsOn) -> Bools:
     """Whether u_e lies strictly inside its ball, whatever the norm: clipping to a smaller one leaves it."""
     out = problem.weights > 0
     for block in problem.site.edge_blocks:
-        radius, flows = problem.weights[block], u[block]
-        clipped = problem.coupling.dual_prox(flows, np.ones_like(radius), (1 - INSIDE) * radius)
-        out[block] &= np.abs(clipped - flows).max(axis=1) <= ROUNDING * radius
+        radius, u = problem.weights[block], flows(block)
+        clipped = problem.coupling.dual_prox(u, np.ones_like(radius), (1 - INSIDE) * radius)
+        out[block] &= np.abs(clipped - u).max(axis=1) <= ROUNDING * radius
     return out
 
 

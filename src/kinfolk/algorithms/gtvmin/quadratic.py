@@ -21,7 +21,7 @@ LARGEST_WIDTH = 64  # of blocks that are inverted
 PER_ROUND = 3  # products with the Hessian that cost as much as a round
 
 
-def propose(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float) -> tuple[Floats, Floats] | None:
+def propose(problem: Instance, w: Floats, effort: float) -> tuple[Floats, Floats] | None:
     """Propose a better (w, u), at the cost of about ``effort`` rounds."""
     if not covers(problem):
         return None

@@ -19,6 +19,7 @@ import numpy as np
 from kinfolk import kernels
 from kinfolk.algorithms.gtvmin.duals import Duals
 from kinfolk.algorithms.gtvmin.instance import Instance
+from kinfolk.network.site import short
 from kinfolk.objective.symmetric import solve_symmetric
 from kinfolk.typing import Bools, Floats, Ints
 
@@ -45,7 +46,7 @@ class Trees:
             site.head, site.tail, problem.weights > 0, _roomy(problem, u), np.diff(losses.starts), least
         )
         roots, group = np.unique(root, return_inverse=True)
-        return cls(problem, group, degree, code, len(roots))
+        return cls(problem, short(group), short(degree), short(code), len(roots))
 
     def repaired(self, duals: Duals) -> Duals:
         """Dual variables with r = 0, up to rounding, wherever a tree has enough samples; flows are changed in place."""

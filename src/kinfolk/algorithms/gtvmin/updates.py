@@ -49,26 +49,39 @@ class Inexact:
 
 
 class Scales(NamedTuple):
-    """The s_e of (3), and their sums at the nodes; the paper's steps have s_e = 1."""
+    """The s_e of (3), √A_e, and their sums at the nodes; the paper's steps have s_e = 1.
 
-    edges: Floats  # (edges,)
-    nodes: Floats  # (nodes,)
+    There may be millions of s_e, so they are not kept.
+    """
+
+    weights: Floats  # (edges,) A_e
+    rooted: bool  # whether s_e is √A_e
+    nodes: Floats  # (nodes,) the sums
 
     @classmethod
     def of(cls, site: Site, published: bool) -> Scales:
         """Those of a site, the paper's or √A_e."""
-        if published:
-            return cls(np.ones_like(site.weights), site.own_degrees.astype(np.float64))
-        return cls(site.root_weights, site.root_degrees)
+        return cls(site.weights, not published, site.own_degrees.astype(np.float64) if published else site.root_degrees)
+
+    def on(self, block: slice) -> Floats:
+        """The s_e on a block of edges."""
+        return np.sqrt(self.weights[block]) if self.rooted else np.ones(len(self.weights[block]))
 
 
 class Flows(NamedTuple):
-    """What (1) gives at a point, without taking the step: numbers per edge, and what would flow out of every node."""
+    """What (1) gives at a point, without taking the step.
 
-    variation: Floats  # (edges,) λA φ(Dw)
-    mismatch: Floats  # (edges,) λA φ(Dw) + (λA φ)*(u_new) − ⟨u_new, Dw⟩
-    moved: Floats  # (edges,) ‖u_new − u‖²
+    Numbers of edges are added up at their smaller ends, and divergences at both.
+    """
+
+    variation: Floats  # (nodes,) λA φ(Dw)
+    mismatch: Floats  # (nodes,) λA φ(Dw) + (λA φ)*(u_new) − ⟨u_new, Dw⟩
+    moved: Floats  # (nodes,) ‖u_new − u‖² / σ
+    missed: Floats  # (nodes,) ‖u_new − u‖² / σ²
     divergence: Floats  # (nodes, parameters) Dᵀu_new
+
+
+Look = tuple[Floats, Floats, Floats]  # λA φ(Dw), the mismatch and ‖u_new − u‖² of every edge of a block
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +113,11 @@ class Updates:
     @property
     def sigma(self) -> Floats:
         """(edges,) σ_e of (3)."""
-        return self.scales.edges / (2 * self.eta)
+        return self.sigma_on(slice(None))
+
+    def sigma_on(self, block: slice) -> Floats:
+        """σ_e on a block of edges."""
+        return np.asarray(self.scales.on(block) / (2 * self.eta))
 
     @property
     def tau(self) -> Floats:
@@ -109,13 +126,13 @@ class Updates:
 
     def dual_prox(self, u: Floats, values: Floats, block: slice) -> tuple[Floats, Floats]:
         """u_new of (1) on a block of edges, and the differences Dw there."""
-        change, sigma = self.site.difference_on(block, values), self.scales.edges[block] / (2 * self.eta)
+        change, sigma = self.site.difference_on(block, values), self.sigma_on(block)
         ahead = kernels.add_scaled(u[block], sigma, change)
         return self.coupling.dual_prox(ahead, sigma, self.lam * self.site.weights[block]), change
 
-    def ahead(self, u: Floats, values: Floats) -> Floats:
-        """u_new of (1) on all edges; u stays as it is."""
-        out = np.empty_like(u)
+    def ahead(self, u: Floats, values: Floats, out: Floats | None = None) -> Floats:
+        """u_new of (1) on all edges, in an array of its own or in ``out``, which may be u."""
+        out = np.empty_like(u) if out is None else out
         for block in self.site.edge_blocks:
             out[block], _ = self.dual_prox(u, values, block)
         return out
@@ -146,36 +163,62 @@ class Updates:
 
     def flows(self, u: Floats, values: Floats) -> Flows:
         """What (1) gives at ``values``; u stays as it is."""
-        site, coupling, flow = self.site, self.coupling, np.zeros_like(values)
-        variation, mismatch, moved = (np.empty(len(u)) for _ in range(3))
-        for block in site.edge_blocks:
-            u_new, change = self.dual_prox(u, values, block)
-            weights = self.lam * site.weights[block]
-            variation[block] = weights * coupling.value(change)
-            conjugate = coupling.weighted_conjugate(u_new, weights)
-            mismatch[block] = variation[block] + conjugate - np.einsum("ij,ij->i", u_new, change)
-            moved[block] = squares(u_new - u[block])
-            kernels.add_flows(flow, u_new, site.head[block], site.tail[block])
-        return Flows(variation, mismatch, moved, flow[: site.node_count])
+        site, flow = self.site, np.zeros_like(values)
+        sums = np.zeros((4, len(values)))
+        for block in site.edge_blocks:  # so that no temporary has a number for every edge
+            variation, mismatch, moved = self.look(u, values, block, flow)
+            sigma = self.sigma_on(block)
+            for at_heads, per_edge in zip(sums, (variation, mismatch, moved / sigma, moved / sigma**2), strict=True):
+                kernels.add_at_heads(at_heads, per_edge, site.head[block])
+        variation, mismatch, moved, missed = sums[:, : site.node_count]
+        return Flows(variation, mismatch, moved, missed, flow[: site.node_count])
+
+    def look(self, u: Floats, values: Floats, block: slice, flow: Floats) -> Look:
+        """Numbers of the edges of a block, whose u_new is added to ``flow``."""
+        site, coupling = self.site, self.coupling
+        u_new, change = self.dual_prox(u, values, block)
+        weights = self.lam * site.weights[block]
+        variation = weights * coupling.value(change)
+        conjugate = coupling.weighted_conjugate(u_new, weights)
+        kernels.add_flows(flow, u_new, site.head[block], site.tail[block])
+        mismatch = variation + conjugate - np.einsum("ij,ij->i", u_new, change)
+        return variation, mismatch, squares(u_new - u[block])
 
 
-EdgePass = tuple[Ints, Ints, Floats, float, Floats, float, tuple[float, float, float]]
+class Ahead(NamedTuple):
+    """u_new of (1), block by block: a whole array of it is made only for those who ask."""
+
+    updates: Updates
+    u: Floats  # (edges, parameters)
+    values: Floats
+
+    def on(self, block: slice) -> Floats:
+        """On a block of edges."""
+        return self.updates.dual_prox(self.u, self.values, block)[0]
+
+    @property
+    def whole(self) -> Floats:
+        """On all edges."""
+        return self.updates.ahead(self.u, self.values)
+
+
+EdgePass = tuple[Ints, Ints, float, bool, Floats, float, tuple[float, float, float]]
 
 
 class FastUpdates(Updates):
     """The same lines in one compiled pass over the edges or nodes, where one exists; the plain ones elsewhere."""
 
-    @property
-    def _edge_pass(self) -> EdgePass | None:
-        """What a pass over the edges needs; None for couplings that it does not cover, and where edges are dead."""
+    def _edge_pass(self, block: slice) -> EdgePass | None:
+        """What a pass over edges needs; None for couplings that it does not cover, and where edges are dead."""
         site, coefficients = self.site, self.coupling.kernel_coefficients
         if coefficients is None or site.live is not None:
             return None
-        return site.head, site.tail, self.scales.edges, 1 / (2 * self.eta), site.weights, float(self.lam), coefficients
+        sizes = 1 / (2 * self.eta), self.scales.rooted
+        return site.head[block], site.tail[block], *sizes, site.weights[block], float(self.lam), coefficients
 
     def dual(self, u: Floats, values: Floats) -> tuple[Floats, Floats]:
         """(1), relaxed, in place; and Dᵀu."""
-        edges = self._edge_pass
+        edges = self._edge_pass(slice(None))
         if edges is None:
             return super().dual(u, values)
         flow = np.zeros_like(values)
@@ -187,15 +230,15 @@ class FastUpdates(Updates):
         q = self.losses.prox_spectrum if self.inexact is None else None
         if q is None:
             return super().primal(w, w_bar, flow, round_)
-        kernels.quadratic_primal_step(w, w_bar, flow, self.tau, self.rho, q.basis, q.eigenvalues, q.linear, q.starts)
+        parts = q.basis, q.eigenvalues, q.slopes, q.linear, q.starts
+        kernels.quadratic_primal_step(w, w_bar, flow, self.tau, self.rho, *parts)
         return w, flow
 
-    def flows(self, u: Floats, values: Floats) -> Flows:
-        """What (1) gives at ``values``; u stays as it is."""
-        edges = self._edge_pass
+    def look(self, u: Floats, values: Floats, block: slice, flow: Floats) -> Look:
+        """Numbers of the edges of a block, whose u_new is added to ``flow``."""
+        edges = self._edge_pass(block)
         if edges is None:
-            return super().flows(u, values)
-        variation, mismatch, moved = (np.empty(len(u)) for _ in range(3))
-        flow = np.zeros_like(values)
-        kernels.dual_look(u, values, *edges, flow, variation, mismatch, moved)
-        return Flows(variation, mismatch, moved, flow[: self.site.node_count])
+            return super().look(u, values, block, flow)
+        out = np.empty((3, len(edges[0])))
+        kernels.dual_look(u[block], values, *edges, flow, *out)
+        return out[0], out[1], out[2]
