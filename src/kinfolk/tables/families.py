@@ -7,7 +7,7 @@ ones without neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -25,6 +25,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from kinfolk.algorithms import IFCA, GTVMin, Local
 from kinfolk.algorithms.fedrelax import FedRelax
+from kinfolk.algorithms.gtvmin.quadratic import minimisers
 from kinfolk.algorithms.ifca import Uniform
 from kinfolk.checks import InputError
 from kinfolk.engine.fit import Tolerance, fit
@@ -51,7 +52,9 @@ MANY_ROWS = 200_000  # with more, λ is tried in larger steps
 NORM_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-2, 1.1, 0.375))
 RELAX_LAMS = (0.05, 0.5, 5.0)
 ANY_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1))
-RELAX_ROUNDS = 3  # each fits every model anew, and starts from the answer for the λ before
+NEAR = 1e-6  # how small gradients are where there are no rounds
+RELAX_ROUNDS = 3  # of FedRelax with linear models for each λ, and with any model where λ is given
+REFITS = 1  # of other models for each λ: a round fits them all anew, and starts from the answer for the λ before
 IFCA_ROUNDS, IFCA_STARTS = 300, 5
 LINEAR_MEMBERS = ("pooled", "alone", "intercepts", "slopes", "tailored", "wide", "trees", "boosted")
 OTHER_MEMBERS = ("pooled", "alone", "tailored")
@@ -78,16 +81,26 @@ class Candidate:
     uses_graph: bool = True
     linear: bool = True  # whether models are linear, so that many classes need a run each
     converges: bool = True  # whether it comes to rest, so that where it starts does not matter
+    smooth: bool = False  # whether it is GTV minimisation that Newton's method solves without rounds
+    separates: bool = True  # whether parts of a network without edges between them are learnt as if each stood alone
 
     def runs(self, network: Network, values: Sequence[float], accuracy: float) -> Iterator[Run]:
         """The run for each value, ascending; those of λ along a path, each started from the one before."""
         if self.role in (Role.ALONE, Role.POOLED):
-            where = merged(network) if self.role is Role.POOLED else network
-            return (fit(where, self.algorithm(each), rounds=0, progress=False) for each in values)
+            return (fit(network, self.algorithm(each), rounds=0, progress=False) for each in values)
         options: dict[str, Any] = {"rounds": self.rounds, "stop": Tolerance(accuracy, None), "measure_every": 20}
         if self.warm_start:
             return (run for _, run in path(network, self.algorithm(values[0]), values, progress=False, **options))
         return (fit(network, self.algorithm(each), progress=False, **options) for each in values)
+
+    def parameters(self, network: Network, values: Sequence[float], accuracy: float) -> Iterable[Floats]:
+        """The parameters (nodes, parameters) of linear models for each value, ascending; without rounds if possible."""
+        if self.smooth:
+            first: Any = self.algorithm(values[0])
+            found = minimisers(network, first.loss, first.coupling, values, NEAR)
+            if found is not None:
+                return found
+        return (run.models.w for run in self.runs(network, values, accuracy))
 
 
 def merged(network: Network) -> Network:
@@ -96,6 +109,25 @@ def merged(network: Network) -> Network:
     together = Data(data.X, data.y, np.array([0, len(data.y)], dtype=np.int64))
     shared = None if network.public is None else network.public.points.reshape(-1, data.feature_count)
     return Network(graphs.edgeless(1), together, public=shared, features=network.features)
+
+
+def side_by_side(networks: Sequence[Network]) -> Network:
+    """One network of several with as many nodes each, without edges between them and without public points.
+
+    >>> from kinfolk.network import graphs
+    >>> network = Network(graphs.chain(2), [([[1.0]], [1.0]), ([[2.0]], [3.0])])
+    >>> both = side_by_side([network, network])
+    >>> both.graph, both.data.y.tolist()
+    (Graph(4 nodes, 2 edges, 2 components), [1.0, 3.0, 1.0, 3.0])
+    """
+    if len(networks) == 1:
+        return networks[0]
+    parts, shift = [each.graph for each in networks], networks[0].graph.node_count
+    ends = np.concatenate([np.stack([each.head, each.tail], axis=1) + k * shift for k, each in enumerate(parts)])
+    graph = Graph(len(parts) * shift, ends, np.concatenate([each.weights for each in parts]))
+    sizes = np.concatenate([each.data.sizes for each in networks])
+    X, y = (np.concatenate([getattr(each.data, name) for each in networks]) for name in ("X", "y"))
+    return Network(graph, Data(X, y, np.r_[0, np.cumsum(sizes)]), features=networks[0].features)
 
 
 Method = Callable[[Any, Network, Run], Candidate]  # from what is learnt, and the pooled model
@@ -150,7 +182,8 @@ class Family:
         make = from_file(method, "a method", [*self.methods])
         lams = tuple(part / degree(network) for part in ANY_LAMS)
         linear = isinstance(learns, Loss)
-        return Candidate(Role.TAILORED, method, "lam", lams, lambda lam: replace(make(learns), lam=lam), linear=linear)
+        options: dict[str, Any] = {"linear": linear, "separates": False}  # as far as is known
+        return Candidate(Role.TAILORED, method, "lam", lams, lambda lam: replace(make(learns), lam=lam), **options)
 
 
 def degree(network: Network) -> float:
@@ -186,7 +219,7 @@ def smooth_lams(traces: Floats, width: int, degree: float, rows: int) -> list[fl
 
 def smooth_candidate(loss: Loss, lams: Sequence[float]) -> Candidate:
     """GTV minimisation that makes neighbours similar."""
-    return _gtvmin("gtvmin-smooth", loss, SquaredNorm(), lams)
+    return replace(_gtvmin("gtvmin-smooth", loss, SquaredNorm(), lams), smooth=True)
 
 
 def _clusters(loss: Loss, network: Network, pooled: Run) -> Candidate:
@@ -205,16 +238,16 @@ def _gtvmin(method: str, loss: Loss, coupling: Coupling, lams: Sequence[float]) 
 def _relaxed(loss: Loss, network: Network, pooled: Run) -> Candidate:
     """FedRelax with the estimator that minimises the same loss."""
     if isinstance(loss, Squared):
-        return _fedrelax(LinearModel(ridge=loss.ridge, intercept=True), network, pooled)
+        return _fedrelax(LinearModel(ridge=loss.ridge, intercept=True), network, pooled, RELAX_ROUNDS)
     if not isinstance(loss, Logistic):
         raise InputError("Expected numbers or classes for fedrelax with linear models, got counts or quantiles.")
-    return _fedrelax(LogisticRegression(C=1 / max(loss.ridge, NO_RIDGE), max_iter=1_000), network, pooled)
+    return _fedrelax(LogisticRegression(C=1 / max(loss.ridge, NO_RIDGE), max_iter=1_000), network, pooled, RELAX_ROUNDS)
 
 
-def _fedrelax(model: Any, network: Network, pooled: Run) -> Candidate:
+def _fedrelax(model: Any, network: Network, pooled: Run, rounds: int = REFITS) -> Candidate:
     lams = tuple(part / degree(network) for part in RELAX_LAMS)
     make = partial(FedRelax, model)
-    return Candidate(Role.TAILORED, "fedrelax", "lam", lams, make, RELAX_ROUNDS, converges=False, linear=False)
+    return Candidate(Role.TAILORED, "fedrelax", "lam", lams, make, rounds, converges=False, linear=False)
 
 
 def _ifca(loss: Loss, network: Network, pooled: Run) -> Candidate:
@@ -224,7 +257,9 @@ def _ifca(loss: Loss, network: Network, pooled: Run) -> Candidate:
         return IFCA(loss, model_count=int(count), initial=Uniform(-1.0, 1.0), starts=IFCA_STARTS)
 
     counts = tuple(float(k) for k in range(2, min(6, network.graph.node_count))) or (1.0,)
-    options: dict[str, Any] = {"rounds": IFCA_ROUNDS, "warm_start": False, "uses_graph": False}
+    options: dict[str, Any] = {
+        "rounds": IFCA_ROUNDS, "warm_start": False, "uses_graph": False, "separates": False,
+    }  # fmt: skip
     return Candidate(Role.TAILORED, "ifca", "model_count", counts, algorithm, **options)
 
 
