@@ -101,8 +101,8 @@ def test_a_race_is_won_by_the_value_that_is_best_in_all_folds():
     quick, member = Boosted(), Boosted()
     member.races = False
     found, all_tried = study.validate(quick), study.validate(member)
-    assert found.value == all_tried.value and found.error == all_tried.error
-    assert np.isnan(found.errors).any() and not np.isnan(all_tried.errors).any()
+    assert (found.value, found.error) == (all_tried.value, all_tried.error)
+    assert [bool(np.isnan(each.errors).any()) for each in (found, all_tried)] == [True, False]
 
 
 # ---------------------------------------------------------------------- outputs side by side
