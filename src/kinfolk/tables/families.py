@@ -52,9 +52,9 @@ MANY_ROWS = 200_000  # with more, λ is tried in larger steps
 NORM_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-2, 1.1, 0.375))
 RELAX_LAMS = (0.05, 0.5, 5.0)
 ANY_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1))
-NEAR = 1e-8  # how small gradients are where there are no rounds
-RELAX_ROUNDS = 3  # of FedRelax with linear models for each λ, and with any model where λ is given
-REFITS = 1  # of other models for each λ: a round fits them all anew, and starts from the answer for the λ before
+NEAR, NEARLY = 1e-8, 1e-6  # how small gradients are where there are no rounds: in one step, and where it takes several
+RELAX_ROUNDS = 3  # each fits every model anew, and starts from the answer for the λ before
+ENSEMBLE_ROUNDS = 1  # the same for forests and boosting, which gain nothing from more: they are smooth already
 IFCA_ROUNDS, IFCA_STARTS = 300, 5
 LINEAR_MEMBERS = ("pooled", "alone", "intercepts", "slopes", "tailored", "wide", "trees", "boosted")
 OTHER_MEMBERS = ("pooled", "alone", "tailored")
@@ -97,7 +97,8 @@ class Candidate:
         """The parameters (nodes, parameters) of linear models for each value, ascending; without rounds if possible."""
         if self.smooth:
             first: Any = self.algorithm(values[0])
-            found = minimisers(network, first.loss, first.coupling, values, NEAR)
+            precision = NEAR if isinstance(first.loss, Squared) else NEARLY
+            found = minimisers(network, first.loss, first.coupling, values, precision)
             if found is not None:
                 return found
         return (run.models.w for run in self.runs(network, values, accuracy))
@@ -238,13 +239,13 @@ def _gtvmin(method: str, loss: Loss, coupling: Coupling, lams: Sequence[float]) 
 def _relaxed(loss: Loss, network: Network, pooled: Run) -> Candidate:
     """FedRelax with the estimator that minimises the same loss."""
     if isinstance(loss, Squared):
-        return _fedrelax(LinearModel(ridge=loss.ridge, intercept=True), network, pooled, RELAX_ROUNDS)
+        return _fedrelax(LinearModel(ridge=loss.ridge, intercept=True), network, pooled)
     if not isinstance(loss, Logistic):
         raise InputError("Expected numbers or classes for fedrelax with linear models, got counts or quantiles.")
-    return _fedrelax(LogisticRegression(C=1 / max(loss.ridge, NO_RIDGE), max_iter=1_000), network, pooled, RELAX_ROUNDS)
+    return _fedrelax(LogisticRegression(C=1 / max(loss.ridge, NO_RIDGE), max_iter=1_000), network, pooled)
 
 
-def _fedrelax(model: Any, network: Network, pooled: Run, rounds: int = REFITS) -> Candidate:
+def _fedrelax(model: Any, network: Network, pooled: Run, rounds: int = RELAX_ROUNDS) -> Candidate:
     lams = tuple(part / degree(network) for part in RELAX_LAMS)
     make = partial(FedRelax, model)
     return Candidate(Role.TAILORED, "fedrelax", "lam", lams, make, rounds, converges=False, linear=False)
@@ -270,7 +271,6 @@ LINEAR_METHODS: dict[str, Method] = {
     "fedrelax": _relaxed,
     "ifca": _ifca,
 }
-ESTIMATOR_METHODS: dict[str, Method] = {"auto": _fedrelax, "fedrelax": _fedrelax}
 
 
 # ---------------------------------------------------------------------- models by name
@@ -280,13 +280,17 @@ def _linear(target: Target, ridges: tuple[float, ...]) -> Family:
     return Family(loss_of(target), True, ridges, lambda loss, ridge: Local(replace(loss, ridge=ridge)), LINEAR_METHODS)
 
 
-def _family(estimator: Any) -> Family:
+def _family(estimator: Any, rounds: int = RELAX_ROUNDS) -> Family:
     """Models of scikit-learn, or whatever follows its contract: together by FedRelax."""
-    return Family(estimator, False, (0.0,), lambda model, _: FedRelax(model, 0.0), ESTIMATOR_METHODS)
+    relaxed: Method = partial(_fedrelax, rounds=rounds)
+    methods = {"auto": relaxed, "fedrelax": relaxed}
+    return Family(estimator, False, (0.0,), lambda model, _: FedRelax(model, 0.0), methods)
 
 
-def _estimators(regressor: BaseEstimator, classifier: BaseEstimator) -> Callable[[Target], Family]:
-    return lambda target: _family(classifier if target.classes else regressor)
+def _estimators(
+    regressor: BaseEstimator, classifier: BaseEstimator, rounds: int = RELAX_ROUNDS
+) -> Callable[[Target], Family]:
+    return lambda target: _family(classifier if target.classes else regressor, rounds)
 
 
 MODELS: dict[str, Callable[[Target], Family]] = {
@@ -294,10 +298,14 @@ MODELS: dict[str, Callable[[Target], Family]] = {
     "ridge": lambda target: _linear(target, RIDGES),
     "tree": _estimators(DecisionTreeRegressor(max_depth=5), DecisionTreeClassifier(max_depth=5)),
     "forest": _estimators(
-        RandomForestRegressor(30, min_samples_leaf=2), RandomForestClassifier(30, min_samples_leaf=2)
+        RandomForestRegressor(30, min_samples_leaf=2),
+        RandomForestClassifier(30, min_samples_leaf=2),
+        ENSEMBLE_ROUNDS,
     ),
     "boosting": _estimators(
-        HistGradientBoostingRegressor(**SMALL_TREES), HistGradientBoostingClassifier(**SMALL_TREES)
+        HistGradientBoostingRegressor(**SMALL_TREES),
+        HistGradientBoostingClassifier(**SMALL_TREES),
+        ENSEMBLE_ROUNDS,
     ),
 }
 
