@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 from sklearn import config_context
 from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.pipeline import Pipeline
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.validation import has_fit_parameter
 
 from kinfolk.checks import InputError, LearningError
+from kinfolk.local_models.binning import binned
 from kinfolk.local_models.discrepancies import Discrepancy, SquaredProbabilities, SymmetricCrossEntropy
 from kinfolk.local_models.weighted_rows import LocalModel, TrainingSets, WeightedRows
 from kinfolk.network.problem import Problem
@@ -111,6 +113,7 @@ class Estimator:
             # Rows were checked when the network was made.
             with config_context(assume_finite=True, skip_parameter_validation=True):
                 X, unchecked = _ready(bare, X)
+                X = binned(X, weight, bare.max_bins) if _has_bins(bare) else X
                 return seeded.fit(X, y, **{str(self._weight_name): weight}, **unchecked)
         except Exception as error:  # whatever a model raises, the node is named and the run is kept
             what = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
@@ -270,6 +273,12 @@ def _ready(model: Any, X: Floats) -> tuple[Any, dict[str, bool]]:
         with np.errstate(over="ignore"):  # a number too large for a tree is infinite, and on the same side of any split
             return np.ascontiguousarray(X, dtype=np.float32), {"check_input": False}
     return X, {}
+
+
+def _has_bins(model: Any) -> bool:
+    """Whether a model puts features into bins, none of which is a category."""
+    bins = isinstance(model, HistGradientBoostingRegressor | HistGradientBoostingClassifier)
+    return bins and (model.categorical_features is None or isinstance(model.categorical_features, str))
 
 
 def _seeded(estimator: Any, names: list[str], seed: Callable[[], int]) -> Any:

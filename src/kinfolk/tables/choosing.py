@@ -24,7 +24,7 @@ from kinfolk.progress import Bar
 from kinfolk.report.facts import Part
 from kinfolk.tables.blend import blend_weights, blended
 from kinfolk.tables.entry import Entry
-from kinfolk.tables.families import Candidate, degree
+from kinfolk.tables.families import RELAX_ROUNDS, Candidate, degree
 from kinfolk.tables.intervals import Intervals, Windows
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.members.boosted import Boosted, BoostedFromNothing
@@ -213,7 +213,10 @@ def tailored_candidate(study: Study, pooled: Validation, alone: Validation) -> C
     network = outputs(study.whole, False, prepared.family.linear)[0]
     run = next(iter(pooled.member.fits(study.whole, [pooled.value]))).runs[0]
     candidate = prepared.family.tailored(settings.method, network, run, alone.value[0])
-    return candidate if settings.lam == "auto" else dataclasses.replace(candidate, values=(float(settings.lam),))
+    if settings.lam == "auto":
+        return candidate
+    rounds = max(candidate.rounds, RELAX_ROUNDS)  # no values before it lead to this one
+    return dataclasses.replace(candidate, values=(float(settings.lam),), rounds=rounds)
 
 
 def wanted_members(prepared: Prepared, whole: Sample, tailored: Candidate) -> tuple[list[Member], dict[str, str]]:

@@ -21,7 +21,7 @@ class Entry:
     method: str  # as ``Settings.method`` names it; "" where there is none
     parameters: tuple[str, ...]
     values: Floats  # (values, parameters)
-    errors: Floats  # (values, folds) in cross-validation
+    errors: Floats  # (values, folds) in cross-validation; NaN where a value was no longer tried
     shares: Floats  # (folds,) how much each fold counts
     best: int
     weight: float | None  # in the blend

@@ -7,7 +7,7 @@ ones without neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -25,6 +25,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from kinfolk.algorithms import IFCA, GTVMin, Local
 from kinfolk.algorithms.fedrelax import FedRelax
+from kinfolk.algorithms.gtvmin.quadratic import minimisers
 from kinfolk.algorithms.ifca import Uniform
 from kinfolk.checks import InputError
 from kinfolk.engine.fit import Tolerance, fit
@@ -51,7 +52,9 @@ MANY_ROWS = 200_000  # with more, λ is tried in larger steps
 NORM_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-2, 1.1, 0.375))
 RELAX_LAMS = (0.05, 0.5, 5.0)
 ANY_LAMS = tuple(float(part) for part in 10.0 ** np.arange(-3, 3.1))
+NEAR, NEARLY = 1e-8, 1e-6  # how small gradients are where there are no rounds: in one step, and where it takes several
 RELAX_ROUNDS = 3  # each fits every model anew, and starts from the answer for the λ before
+ENSEMBLE_ROUNDS = 1  # the same for forests and boosting: with more, errors were no smaller
 IFCA_ROUNDS, IFCA_STARTS = 300, 5
 LINEAR_MEMBERS = ("pooled", "alone", "intercepts", "slopes", "tailored", "wide", "trees", "boosted")
 OTHER_MEMBERS = ("pooled", "alone", "tailored")
@@ -78,16 +81,27 @@ class Candidate:
     uses_graph: bool = True
     linear: bool = True  # whether models are linear, so that many classes need a run each
     converges: bool = True  # whether it comes to rest, so that where it starts does not matter
+    smooth: bool = False  # whether it is GTV minimisation that Newton's method solves without rounds
+    separates: bool = True  # whether parts of a network without edges between them are learnt as if each stood alone
 
     def runs(self, network: Network, values: Sequence[float], accuracy: float) -> Iterator[Run]:
         """The run for each value, ascending; those of λ along a path, each started from the one before."""
         if self.role in (Role.ALONE, Role.POOLED):
-            where = merged(network) if self.role is Role.POOLED else network
-            return (fit(where, self.algorithm(each), rounds=0, progress=False) for each in values)
+            return (fit(network, self.algorithm(each), rounds=0, progress=False) for each in values)
         options: dict[str, Any] = {"rounds": self.rounds, "stop": Tolerance(accuracy, None), "measure_every": 20}
         if self.warm_start:
             return (run for _, run in path(network, self.algorithm(values[0]), values, progress=False, **options))
         return (fit(network, self.algorithm(each), progress=False, **options) for each in values)
+
+    def parameters(self, network: Network, values: Sequence[float], accuracy: float) -> Iterable[Floats]:
+        """The parameters (nodes, parameters) of linear models for each value, ascending; without rounds if possible."""
+        if self.smooth:
+            first: Any = self.algorithm(values[0])
+            precision = NEAR if isinstance(first.loss, Squared) else NEARLY
+            found = minimisers(network, first.loss, first.coupling, values, precision)
+            if found is not None:
+                return found
+        return (run.models.w for run in self.runs(network, values, accuracy))
 
 
 def merged(network: Network) -> Network:
@@ -96,6 +110,25 @@ def merged(network: Network) -> Network:
     together = Data(data.X, data.y, np.array([0, len(data.y)], dtype=np.int64))
     shared = None if network.public is None else network.public.points.reshape(-1, data.feature_count)
     return Network(graphs.edgeless(1), together, public=shared, features=network.features)
+
+
+def side_by_side(networks: Sequence[Network]) -> Network:
+    """One network of several with as many nodes each, without edges between them and without public points.
+
+    >>> from kinfolk.network import graphs
+    >>> network = Network(graphs.chain(2), [([[1.0]], [1.0]), ([[2.0]], [3.0])])
+    >>> both = side_by_side([network, network])
+    >>> both.graph, both.data.y.tolist()
+    (Graph(4 nodes, 2 edges, 2 components), [1.0, 3.0, 1.0, 3.0])
+    """
+    if len(networks) == 1:
+        return networks[0]
+    parts, shift = [each.graph for each in networks], networks[0].graph.node_count
+    ends = np.concatenate([np.stack([each.head, each.tail], axis=1) + k * shift for k, each in enumerate(parts)])
+    graph = Graph(len(parts) * shift, ends, np.concatenate([each.weights for each in parts]))
+    sizes = np.concatenate([each.data.sizes for each in networks])
+    X, y = (np.concatenate([getattr(each.data, name) for each in networks]) for name in ("X", "y"))
+    return Network(graph, Data(X, y, np.r_[0, np.cumsum(sizes)]), features=networks[0].features)
 
 
 Method = Callable[[Any, Network, Run], Candidate]  # from what is learnt, and the pooled model
@@ -150,7 +183,8 @@ class Family:
         make = from_file(method, "a method", [*self.methods])
         lams = tuple(part / degree(network) for part in ANY_LAMS)
         linear = isinstance(learns, Loss)
-        return Candidate(Role.TAILORED, method, "lam", lams, lambda lam: replace(make(learns), lam=lam), linear=linear)
+        options: dict[str, Any] = {"linear": linear, "separates": False}  # as far as is known
+        return Candidate(Role.TAILORED, method, "lam", lams, lambda lam: replace(make(learns), lam=lam), **options)
 
 
 def degree(network: Network) -> float:
@@ -186,7 +220,7 @@ def smooth_lams(traces: Floats, width: int, degree: float, rows: int) -> list[fl
 
 def smooth_candidate(loss: Loss, lams: Sequence[float]) -> Candidate:
     """GTV minimisation that makes neighbours similar."""
-    return _gtvmin("gtvmin-smooth", loss, SquaredNorm(), lams)
+    return replace(_gtvmin("gtvmin-smooth", loss, SquaredNorm(), lams), smooth=True)
 
 
 def _clusters(loss: Loss, network: Network, pooled: Run) -> Candidate:
@@ -211,10 +245,10 @@ def _relaxed(loss: Loss, network: Network, pooled: Run) -> Candidate:
     return _fedrelax(LogisticRegression(C=1 / max(loss.ridge, NO_RIDGE), max_iter=1_000), network, pooled)
 
 
-def _fedrelax(model: Any, network: Network, pooled: Run) -> Candidate:
+def _fedrelax(model: Any, network: Network, pooled: Run, rounds: int = RELAX_ROUNDS) -> Candidate:
     lams = tuple(part / degree(network) for part in RELAX_LAMS)
     make = partial(FedRelax, model)
-    return Candidate(Role.TAILORED, "fedrelax", "lam", lams, make, RELAX_ROUNDS, converges=False, linear=False)
+    return Candidate(Role.TAILORED, "fedrelax", "lam", lams, make, rounds, converges=False, linear=False)
 
 
 def _ifca(loss: Loss, network: Network, pooled: Run) -> Candidate:
@@ -224,7 +258,9 @@ def _ifca(loss: Loss, network: Network, pooled: Run) -> Candidate:
         return IFCA(loss, model_count=int(count), initial=Uniform(-1.0, 1.0), starts=IFCA_STARTS)
 
     counts = tuple(float(k) for k in range(2, min(6, network.graph.node_count))) or (1.0,)
-    options: dict[str, Any] = {"rounds": IFCA_ROUNDS, "warm_start": False, "uses_graph": False}
+    options: dict[str, Any] = {
+        "rounds": IFCA_ROUNDS, "warm_start": False, "uses_graph": False, "separates": False,
+    }  # fmt: skip
     return Candidate(Role.TAILORED, "ifca", "model_count", counts, algorithm, **options)
 
 
@@ -235,7 +271,6 @@ LINEAR_METHODS: dict[str, Method] = {
     "fedrelax": _relaxed,
     "ifca": _ifca,
 }
-ESTIMATOR_METHODS: dict[str, Method] = {"auto": _fedrelax, "fedrelax": _fedrelax}
 
 
 # ---------------------------------------------------------------------- models by name
@@ -245,13 +280,17 @@ def _linear(target: Target, ridges: tuple[float, ...]) -> Family:
     return Family(loss_of(target), True, ridges, lambda loss, ridge: Local(replace(loss, ridge=ridge)), LINEAR_METHODS)
 
 
-def _family(estimator: Any) -> Family:
+def _family(estimator: Any, rounds: int = RELAX_ROUNDS) -> Family:
     """Models of scikit-learn, or whatever follows its contract: together by FedRelax."""
-    return Family(estimator, False, (0.0,), lambda model, _: FedRelax(model, 0.0), ESTIMATOR_METHODS)
+    relaxed: Method = partial(_fedrelax, rounds=rounds)
+    methods = {"auto": relaxed, "fedrelax": relaxed}
+    return Family(estimator, False, (0.0,), lambda model, _: FedRelax(model, 0.0), methods)
 
 
-def _estimators(regressor: BaseEstimator, classifier: BaseEstimator) -> Callable[[Target], Family]:
-    return lambda target: _family(classifier if target.classes else regressor)
+def _estimators(
+    regressor: BaseEstimator, classifier: BaseEstimator, rounds: int = RELAX_ROUNDS
+) -> Callable[[Target], Family]:
+    return lambda target: _family(classifier if target.classes else regressor, rounds)
 
 
 MODELS: dict[str, Callable[[Target], Family]] = {
@@ -259,10 +298,14 @@ MODELS: dict[str, Callable[[Target], Family]] = {
     "ridge": lambda target: _linear(target, RIDGES),
     "tree": _estimators(DecisionTreeRegressor(max_depth=5), DecisionTreeClassifier(max_depth=5)),
     "forest": _estimators(
-        RandomForestRegressor(30, min_samples_leaf=2), RandomForestClassifier(30, min_samples_leaf=2)
+        RandomForestRegressor(30, min_samples_leaf=2),
+        RandomForestClassifier(30, min_samples_leaf=2),
+        ENSEMBLE_ROUNDS,
     ),
     "boosting": _estimators(
-        HistGradientBoostingRegressor(**SMALL_TREES), HistGradientBoostingClassifier(**SMALL_TREES)
+        HistGradientBoostingRegressor(**SMALL_TREES),
+        HistGradientBoostingClassifier(**SMALL_TREES),
+        ENSEMBLE_ROUNDS,
     ),
 }
 

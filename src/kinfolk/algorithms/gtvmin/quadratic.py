@@ -7,9 +7,15 @@ gradients cost about as much as a round.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from kinfolk.algorithms.gtvmin import uninformed, warm_start
 from kinfolk.algorithms.gtvmin.instance import Instance
+from kinfolk.network.network import Network
+from kinfolk.objective.couplings import Coupling
+from kinfolk.objective.node_loss import NodeLoss
 from kinfolk.objective.symmetric import invert_symmetric
 from kinfolk.typing import Floats
 
@@ -19,6 +25,7 @@ PRECISION = 1e-12  # of the gradient, relative
 FORCING = 0.1  # precision of a linear solve, relative, unless the loss is quadratic
 LARGEST_WIDTH = 64  # of blocks that are inverted
 PER_ROUND = 3  # products with the Hessian that cost as much as a round
+MOST_PRODUCTS = 3_000  # for one λ, where there are no rounds
 
 
 def propose(problem: Instance, w: Floats, effort: float) -> tuple[Floats, Floats] | None:
@@ -40,17 +47,66 @@ def flows(problem: Instance, w: Floats) -> Floats:
     return problem.weights[:, None] * problem.coupling.slope(problem.difference(w))
 
 
-def minimised(problem: Instance, w: Floats, products: int) -> Floats:
+def minimisers(
+    network: Network, loss: NodeLoss, coupling: Coupling, lams: Sequence[float], precision: float
+) -> list[Floats] | None:
+    """The parameters (nodes, parameters) for several λ, each found from those before, without rounds.
+
+    Parameters
+    ----------
+    network : Network
+        Nodes, their data and who may be kin.
+    loss, coupling : NodeLoss, Coupling
+        L_i and φ.
+    lams : sequence of float
+        Values of λ.
+    precision : float
+        Of the gradient, relative to that at zero.
+
+    Returns
+    -------
+    list of array or None
+        NaN where a node has no data and no connection to any. None where the method does not cover the problem, or
+        does not come as near as that.
+
+    >>> from kinfolk import Network, SquaredNorm, Squared, graphs
+    >>> network = Network(graphs.chain(2), [([[1.0]], [0.0]), ([[1.0]], [3.0])])
+    >>> [w.round(3).ravel().tolist() for w in minimisers(network, Squared("sum"), SquaredNorm(), [0.0, 1.0], 1e-9)]
+    [[0.0, 3.0], [0.75, 2.25]]
+    """
+    site = network.site
+    losses = site.local_losses(loss)
+    whole = losses.with_duals
+    if whole is None:
+        return None
+    w, found = warm_start.first(site, losses, True)[0], []
+    for lam in lams:
+        problem = Instance(site, whole, coupling, lam * site.weights)
+        if not covers(problem):
+            return None
+        w = minimised(problem, w, MOST_PRODUCTS, precision)
+        if np.linalg.norm(_slope(problem, w)) > precision * np.linalg.norm(whole.gradient_at_zero):
+            return None
+        found.append(np.where(uninformed.reached(site, lam)[:, None], w, np.nan))
+    return found
+
+
+def _slope(problem: Instance, w: Floats) -> Floats:
+    """∇P(w)."""
+    return np.asarray(problem.losses.gradient(w) + problem.site.divergence(flows(problem, w)))
+
+
+def minimised(problem: Instance, w: Floats, products: int, precision: float = PRECISION) -> Floats:
     """Newton's method from w; each step is halved until P falls."""
-    losses, site = problem.losses, problem.site
-    goal = PRECISION * float(np.linalg.norm(losses.gradient_at_zero))
+    losses = problem.losses
+    goal = precision * float(np.linalg.norm(losses.gradient_at_zero))
     for _ in range(NEWTON_STEPS):
-        slope = losses.gradient(w) + site.divergence(flows(problem, w))
+        slope = _slope(problem, w)
         size = float(np.linalg.norm(slope))
         if size <= goal or products <= 0:
             break
-        precision = goal / size if losses.is_quadratic else max(FORCING * min(1.0, size), goal / size)
-        step, used = _newton_step(problem, w, slope, precision, products)
+        enough = goal / size if losses.is_quadratic else max(FORCING * min(1.0, size), goal / size)
+        step, used = _newton_step(problem, w, slope, enough, products)
         products -= used
         w, moved = _descended(problem, w, step, float((slope * step).sum()))
         if not moved:

@@ -17,6 +17,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from kinfolk.federation.tables.site_table import Answer, SiteTable
 from kinfolk.federation.tables.site_trees import SiteTrees, check_plans
 from kinfolk.federation.tables.unseen import Unseen
+from kinfolk.local_models.binning import binned
 from kinfolk.tables.encoding import Encoder
 from kinfolk.tables.members.boosted import SITE_TIED, BoostedFit
 from kinfolk.tables.members.scores import LinearScores
@@ -99,7 +100,7 @@ class SiteTied:
             max_leaf_nodes=leaves, learning_rate=RATE, max_iter=rounds, early_stopping=False,
             random_state=self.table.settings.seed,
         )  # fmt: skip
-        fitted = model.fit(np.column_stack([np.zeros(len(X)), X]), y, sample_weight=counts)
+        fitted = model.fit(np.column_stack([np.zeros(len(X)), binned(X, counts)]), y, sample_weight=counts)
         return Trees.of(fitted, np.zeros(len(self.table.nodes)))
 
 

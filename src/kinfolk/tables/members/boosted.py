@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
+from kinfolk.local_models.binning import binned
 from kinfolk.tables.members.member import Member, Needs, Sample, Value
 from kinfolk.tables.members.scores import LARGEST, LinearScores
 from kinfolk.tables.members.trees import Trees, node_codes, probabilities
@@ -157,6 +158,7 @@ def _fitted(sample: Sample, scores: LinearScores, leaves: int, rounds: int, tren
     if target.kind == "count":  # e^(base + trees): an offset is a weight, and a target that is divided by it
         weight = np.maximum(expected, TINY)
         rest, options["loss"] = (rows.y if rows.y.any() else expected) / weight, "poisson"
+        Z = binned(Z, weight)
     elif target.kind == "quantile":
         options |= {"loss": "quantile", "quantile": target.level}
     return Trees.of(HistGradientBoostingRegressor(**options).fit(Z, rest, sample_weight=weight), codes)

@@ -61,11 +61,14 @@ class Member(ABC):
         What a site must let others know.
     parameters : tuple of str
         What is chosen by cross-validation.
+    races : bool
+        Whether values that are clearly worse than another need not be tried to the end.
     """
 
     name: str
     needs: Needs
     parameters: tuple[str, ...] = ()
+    races: bool = True
 
     @property
     def key(self) -> str:

@@ -13,7 +13,7 @@ from kinfolk.engine.saved_run import SavedRun
 from kinfolk.network.network import Network
 from kinfolk.objective.linear_models import LinearModels
 from kinfolk.report.facts import Role
-from kinfolk.tables.families import Candidate
+from kinfolk.tables.families import Candidate, merged, side_by_side
 from kinfolk.tables.members.member import Member, Needs, Sample, Value
 from kinfolk.tables.members.scores import LinearScores, labels
 from kinfolk.tables.rows import Rows
@@ -61,6 +61,7 @@ class Together(Member):
         self.name = name or candidate.role.value
         self.needs = NEEDS[candidate.role]
         self.parameters = (candidate.parameter,)
+        self.races = candidate.role is not Role.TAILORED  # the whole path of λ is shown
 
     @property
     def key(self) -> str:
@@ -78,10 +79,24 @@ class Together(Member):
     def fits(self, sample: Sample, values: Sequence[Value], accuracy: float = ROUGH) -> Iterator[RunFit]:
         """The runs, value by value, each started from the one before."""
         plain = [value for (value,) in values]
-        networks = outputs(sample, self.wide, self.candidate.linear)
-        series = [self.candidate.runs(network, plain, accuracy) for network in networks]
+        series = [self.candidate.runs(network, plain, accuracy) for network in self._networks(sample)]
         pooled = self.candidate.role is Role.POOLED
         return (RunFit(runs, sample.target, pooled) for runs in zip(*series, strict=True))
+
+    def predictions(self, sample: Sample, values: Sequence[Value], asked: Rows) -> Iterator[Floats]:
+        """Predictions of other rows; linear models of all outputs are learnt at once where that comes to the same."""
+        if not (self.candidate.linear and self.candidate.separates):
+            yield from super().predictions(sample, values, asked)
+            return
+        networks = self._networks(sample)
+        shape = len(networks), networks[0].graph.node_count, -1
+        for w in self.candidate.parameters(side_by_side(networks), [value for (value,) in values], ROUGH):
+            yield LinearScores(w.reshape(shape), sample.target).predict(asked.X, asked.owner)
+
+    def _networks(self, sample: Sample) -> list[Network]:
+        """The network of every output, for one model for all with all rows at one node."""
+        networks = outputs(sample, self.wide, self.candidate.linear)
+        return [merged(each) for each in networks] if self.candidate.role is Role.POOLED else networks
 
 
 def outputs(sample: Sample, wide: bool, linear: bool) -> list[Network]:

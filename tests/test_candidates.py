@@ -1,0 +1,166 @@
+"""What makes the choice of values quick, each against the slow way: bins, races, outputs side by side, no rounds."""
+
+import dataclasses
+
+import numpy as np
+import pandas
+import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from kinfolk import EuclideanNorm, FedRelax, GTVMin, Network, SquaredNorm, fit, graphs
+from kinfolk.algorithms.gtvmin.quadratic import minimisers
+from kinfolk.checks import LearningError
+from kinfolk.engine.fit import Tolerance
+from kinfolk.local_models.binning import binned
+from kinfolk.objective.losses import Logistic, Squared
+from kinfolk.progress import progress_bar
+from kinfolk.tables import Settings
+from kinfolk.tables.families import family_of
+from kinfolk.tables.journal import Journal
+from kinfolk.tables.members.boosted import Boosted
+from kinfolk.tables.members.together import Together
+from kinfolk.tables.prepared import prepare
+from kinfolk.tables.study import Study
+from kinfolk.tables.validation import Race
+
+
+def chain_of(nodes, labels=None, seed=0):
+    """A chain whose nodes have a few rows each; the third has none."""
+    rng = np.random.default_rng(seed)
+    data = []
+    for node in range(nodes):
+        X = rng.normal(size=(6, 2))
+        y = X[:, 0] + 0.3 * node + rng.normal(size=6)
+        data.append(None if node == 2 else (X, y if labels is None else (y > 0).astype(float)))
+    return Network(graphs.chain(nodes), data)
+
+
+# ---------------------------------------------------------------------- bins
+
+
+def test_bins_end_at_weighted_quantiles():
+    rng = np.random.default_rng(0)
+    values, weight = rng.normal(size=500), rng.choice([0.1, 1.0, 5.0], 500)
+    borders = np.quantile(values, np.arange(1, 16) / 16, method="inverted_cdf", weights=weight)
+    found = binned(values[:, None], weight, 16).ravel()
+    number = np.searchsorted(borders, values)
+    assert len(np.unique(found)) == 16
+    for each in range(16):
+        np.testing.assert_allclose(found[number == each], values[number == each].mean())
+
+
+def test_few_values_stay_as_they_are():
+    X = np.random.default_rng(0).choice([1.0, 2.0, 7.0], size=(900, 2))
+    assert (binned(X, np.ones(900), 3) == X).all()
+
+
+def test_categories_are_no_numbers_that_bins_could_hold():
+    """Scikit-learn refuses more categories than bins; they may not be moved so that they seem fewer."""
+    X = np.arange(40.0)[:, None]
+    model = HistGradientBoostingRegressor(categorical_features=[0], max_bins=16)
+    network = Network(graphs.chain(2), [(X, X[:, 0]), (X, X[:, 0])], public=X[:3])
+    with pytest.raises(LearningError, match="cardinality"):
+        fit(network, FedRelax(model))
+
+
+# ---------------------------------------------------------------------- races
+
+
+def test_values_that_are_clearly_worse_drop_out():
+    rng = np.random.default_rng(0)
+    noise, apart = rng.normal(size=(2, 400)) ** 2
+    apart -= apart.mean()
+    losses = np.stack([noise, noise + 0.01 + 0.1 * apart, noise + 0.1, noise + 0.1 + 3 * apart])
+    race = Race(4)
+    race.add(losses[:, :50])
+    assert race.runners.tolist() == [0, 1, 2, 3]  # too few rows to tell
+    race.add(losses[:, 50:])
+    assert race.runners.tolist() == [0, 1, 3]
+    race.add(np.stack([noise + 1, noise, noise + 1]))
+    assert race.runners.tolist() == [1]
+
+
+def study_of(classes, seed=0):
+    """A table of ten nodes that differ."""
+    rng = np.random.default_rng(seed)
+    node = np.repeat(np.arange(10), 40)
+    a, b = rng.normal(size=(2, 400))
+    y = a * (node % 2) + np.sin(b) + 0.5 * rng.normal(size=400)
+    table = pandas.DataFrame({"node": node, "a": a, "b": b, "y": y})
+    if classes:
+        table["y"] = np.array(list("klm"))[np.digitize(y, [-0.5, 0.5])]
+    prepared = prepare(table, Settings.of({"node": "node", "target": "y"}))
+    with progress_bar("", 0, enabled=False) as bar:
+        return Study.of(prepared, Journal(), bar)
+
+
+def test_a_race_is_won_by_the_value_that_is_best_in_all_folds():
+    study = study_of(classes=False)
+    pooled, _ = (Together(each) for each in study.prepared.family.baselines())
+    study = study.with_base(study.validate(pooled))
+    quick, member = Boosted(), Boosted()
+    member.races = False
+    found, all_tried = study.validate(quick), study.validate(member)
+    assert (found.value, found.error) == (all_tried.value, all_tried.error)
+    assert [bool(np.isnan(each.errors).any()) for each in (found, all_tried)] == [True, False]
+
+
+# ---------------------------------------------------------------------- outputs side by side
+
+
+@pytest.mark.parametrize("role", ["pooled", "alone", "tailored"])
+def test_outputs_side_by_side_are_those_learnt_one_by_one(role):
+    study = study_of(classes=True)
+    sample, family = study.whole, study.prepared.family
+    pooled, alone = (Together(each) for each in family.baselines())
+    member = {"pooled": pooled, "alone": alone}.get(role)
+    if member is None:
+        run = next(iter(pooled.fits(sample, [(1.0,)]))).runs[0]
+        member = Together(family.tailored("auto", sample.network, run, 1.0))
+    values = list(member.values(sample))[3:6]
+    at_once = member.predictions(sample, values, study.test)
+    one_by_one = (fitted.predict(study.test) for fitted in member.fits(sample, values, 1e-9))
+    for ours, theirs in zip(at_once, one_by_one, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+# ---------------------------------------------------------------------- no rounds
+
+
+def test_minimisers_of_squares_solve_the_linear_system():
+    network, lam = chain_of(5), 0.7
+    ends = np.arange(4)
+    D = np.zeros((4, 5))
+    D[ends, ends], D[ends, ends + 1] = 1.0, -1.0
+    H, right = np.kron(lam * D.T @ D, np.eye(2)), np.zeros(10)
+    starts = network.data.starts
+    for node in range(5):
+        X, y = (part[starts[node] : starts[node + 1]] for part in (network.data.X, network.data.y))
+        H[2 * node : 2 * node + 2, 2 * node : 2 * node + 2] += 2 * X.T @ X
+        right[2 * node : 2 * node + 2] = 2 * X.T @ y
+    found = minimisers(network, Squared("sum"), SquaredNorm(), [0.1, lam], 1e-12)
+    np.testing.assert_allclose(found[1].ravel(), np.linalg.solve(H, right), atol=1e-8)
+
+
+def test_minimisers_of_classes_are_those_of_rounds():
+    network, loss = chain_of(6, labels=(0.0, 1.0)), Logistic("sum", ridge=0.1)
+    for lam, w in zip((0.01, 1.0), minimisers(network, loss, SquaredNorm(), (0.01, 1.0), 1e-10), strict=True):
+        run = fit(network, GTVMin(loss, SquaredNorm(), lam), stop=Tolerance(1e-9), rounds=10_000)
+        np.testing.assert_allclose(w, run.models.w, atol=1e-6)
+
+
+def test_what_newton_does_not_cover_has_no_minimisers():
+    network = chain_of(4)
+    assert minimisers(network, Squared("sum"), EuclideanNorm(), [1.0], 1e-6) is None
+
+
+def test_a_candidate_that_newton_does_not_solve_is_run():
+    study = study_of(classes=False)
+    family = family_of("ridge", study.prepared.target)
+    run = next(iter(Together(family.baselines()[0]).fits(study.whole, [(1.0,)]))).runs[0]
+    smooth = family.tailored("auto", study.whole.network, run, 1.0)
+    rounds = dataclasses.replace(smooth, smooth=False)
+    values = smooth.values[2:4]
+    pairs = zip(*(list(each.parameters(study.whole.network, values, 1e-9)) for each in (smooth, rounds)), strict=True)
+    for ours, theirs in pairs:
+        np.testing.assert_allclose(ours, theirs, atol=1e-3)
