@@ -13,6 +13,7 @@ What they return is a proposal. Each component of the graph takes it only if its
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -20,31 +21,32 @@ import numpy as np
 
 from kinfolk.algorithms.gtvmin import interior, polish, quadratic
 from kinfolk.algorithms.gtvmin.instance import Instance
-from kinfolk.algorithms.gtvmin.optimality import better, parts_at, residual_at
+from kinfolk.algorithms.gtvmin.optimality import better, parts_at, relative, residual, residual_at
 from kinfolk.algorithms.gtvmin.updates import Updates
+from kinfolk.algorithms.parametric import ratio
 from kinfolk.typing import Floats
 
 if TYPE_CHECKING:
     from kinfolk.algorithms.gtvmin.algorithm import State
 
 SHARP = 1e-9  # a residual that needs no further method
-SHARP_ENOUGH, FALL = 5e-7, 0.01  # a residual that needs no further step, and as a part of that at the start
+SHARP_ENOUGH, FALL = 9e-7, 0.01  # a residual that needs no further step, and as a part of that at the start
 STUBBORN = 200.0  # effort at which conjugate gradients have had their time
 
 Proposal = tuple[Floats, Floats] | None  # w and u
-Good = interior.Judgement
-Method = Callable[[Instance, Floats, Floats, Floats, float, Good], Proposal]  # problem, w, u, σ, effort in rounds, goal
+Excess = interior.Judgement
+Method = Callable[[Instance, Floats, Floats, Floats, float, Excess], Proposal]  # problem, w, u, σ, effort in rounds
 
 
 def _to_the_end(propose: Callable[[Instance, Floats, Floats, Floats, float], Proposal]) -> Method:
     """A method that is exact or fails, so that no one needs to ask whether its answer is good enough already."""
-    return lambda problem, w, u, sigma, effort, good: propose(problem, w, u, sigma, effort)
+    return lambda problem, w, u, sigma, effort, excess: propose(problem, w, u, sigma, effort)
 
 
-def _interior(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float, good: Good) -> Proposal:
+def _interior(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float, excess: Excess) -> Proposal:
     if quadratic.covers(problem) and effort < STUBBORN:
         return None
-    return interior.propose(problem, w, effort, good)
+    return interior.propose(problem, w, effort, excess)
 
 
 METHODS: tuple[Method, ...] = (_to_the_end(quadratic.propose), _to_the_end(polish.propose), _interior)
@@ -58,11 +60,12 @@ def finished(updates: Updates, state: State, effort: float) -> State | None:
     best, u = state, updates.ahead(state.u, state.w_bar)
     before = cache(partial(residual_at, updates, state))  # few ask for it
 
-    def good(w: Floats, u: Floats) -> bool:
-        return residual_at(updates, state._replace(w=w, w_bar=w, u=u)) <= min(SHARP_ENOUGH, FALL * before())
+    def excess(w: Floats, u: Floats) -> float:
+        proposed = _with_flows_in_place(updates, state._replace(w=w, w_bar=w, u=u))
+        return ratio(residual_at(updates, proposed), min(SHARP_ENOUGH, FALL * before()))
 
     for method in METHODS:
-        proposal = method(problem, best.w_bar, u, updates.sigma, effort, good)
+        proposal = method(problem, best.w_bar, u, updates.sigma, effort, excess)
         kept = best if proposal is None else _kept(updates, problem, best, *proposal)
         if kept is not best:
             best, u = kept, updates.ahead(kept.u, kept.w_bar)
@@ -82,12 +85,27 @@ def _problem(updates: Updates) -> Instance | None:
 
 def _kept(updates: Updates, problem: Instance, state: State, w: Floats, u: Floats) -> State:
     """The proposal (w, u) in the components whose residual falls, the state in the others."""
-    proposed = state._replace(w=w, w_bar=w, u=u)
+    proposed = _with_flows_in_place(updates, state._replace(w=w, w_bar=w, u=u))
     falls = better(parts_at(updates, state), parts_at(updates, proposed), problem.components[1])
     if not falls.any():
         return state
     return state._replace(
         w=np.where(falls[:, None], w, state.w),
         w_bar=np.where(falls[:, None], w, state.w_bar),
-        u=np.where(falls[updates.site.head][:, None], u, state.u),
+        u=np.where(falls[updates.site.head][:, None], proposed.u, state.u),
     )
+
+
+def _with_flows_in_place(updates: Updates, state: State) -> State:
+    """The state with flows that miss both optimality conditions about alike, where that lowers the residual.
+
+    An interior point has flows that balance the gradients, short of the border that they tend to. (1) takes them there:
+    with κσ for σ complementarity is missed by less, as 1 / √κ, and stationarity by more, as √κ.
+    """
+    sums = {name: float(part.sum()) for name, part in parts_at(updates, state).items()}
+    stationarity, complementarity = relative(sums)
+    if residual(sums) <= SHARP or not complementarity > stationarity > 0:
+        return state
+    longer = replace(updates, eta=updates.eta * stationarity / complementarity)
+    moved = state._replace(u=longer.ahead(state.u, state.w_bar))
+    return moved if residual_at(updates, moved) < residual(sums) else state

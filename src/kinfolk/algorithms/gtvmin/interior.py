@@ -31,7 +31,7 @@ STEPS = 80
 USUAL_STEPS = 20
 PATIENT = 10.0  # it hardly ever fails, and ends the run
 PRECISION = 1e-10  # of gap and stationarity, relative
-SMALL = 1e-7  # the same, from which on it is asked whether the optimality conditions hold well enough
+SMALL = 1e-6  # the same, from which on it is asked whether the optimality conditions hold well enough
 PATIENCE = 15  # steps without progress
 TO_BORDER = 0.99  # the part of the way to the border that a step may go
 SHIFT = 1e-13
@@ -45,13 +45,13 @@ REFINEMENTS = 10
 SOLVE_PRECISION = 1e-9
 AMPLE = 10.0  # radius of a ball, in sums of all gradients: more never binds
 
-Judgement = Callable[[Floats, Floats], bool]  # of w and u
+Judgement = Callable[[Floats, Floats], float]  # of w and u: how many times too large their residual is
 
 
-def propose(problem: Instance, w: Floats, effort: float, good: Judgement) -> tuple[Floats, Floats] | None:
+def propose(problem: Instance, w: Floats, effort: float, excess: Judgement) -> tuple[Floats, Floats] | None:
     """Propose a better (w, u), where it is known to cost at most ``PATIENT`` times the effort in rounds, about.
 
-    It ends with ``PRECISION``, or once the gap is small and (w, u) is ``good``.
+    It ends with ``PRECISION``, or once the gap is small and (w, u) has no ``excess``.
     """
     if not covers(problem.coupling):
         return None
@@ -59,7 +59,7 @@ def propose(problem: Instance, w: Floats, effort: float, good: Judgement) -> tup
     if not system.costs_at_most(PATIENT * effort * problem.round_cost / USUAL_STEPS):
         return None
     with np.errstate(all="ignore"):  # a proposal that leads astray is found out by its residual
-        answer = solve(problem, w, system, good)
+        answer = solve(problem, w, system, excess)
     return snapped(problem, answer.w, answer.u), answer.u
 
 
@@ -92,10 +92,13 @@ class Answer(NamedTuple):
     steps: int
 
 
-def solve(problem: Instance, w: Floats, system: GraphSystem, good: Judgement) -> Answer:
-    """Minimise P from the parameters w."""
+def solve(problem: Instance, w: Floats, system: GraphSystem, excess: Judgement) -> Answer:
+    """Minimise P from the parameters w.
+
+    The residual falls no faster than the accuracy, so it is not asked for again before it can be small enough.
+    """
     method = _Method(problem, system, w)
-    best, waited = Answer(w, method.u, np.inf, 0), 0
+    best, waited, due = Answer(w, method.u, np.inf, 0), 0, SMALL
     for step in range(STEPS + 1):
         accuracy = method.accuracy()
         if not np.isfinite(accuracy):
@@ -105,8 +108,10 @@ def solve(problem: Instance, w: Floats, system: GraphSystem, good: Judgement) ->
             best = Answer(method.w, method.u, accuracy, step)
         if accuracy <= PRECISION or waited > PATIENCE or step == STEPS:
             break
-        if accuracy <= SMALL and good(method.w, method.u):
-            break
+        if accuracy <= due:
+            due = accuracy / max(excess(snapped(problem, method.w, method.u), method.u), 1.0)
+            if due == accuracy:
+                break
         method.step()
     return best
 
