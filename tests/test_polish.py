@@ -59,7 +59,8 @@ def test_a_polished_answer_is_the_one_of_cvxpy(loss, coupling):
     network = network_for(loss)
     algorithm = GTVMin(loss, coupling, lam=0.2)
     run = fit(network, algorithm, stop=Tolerance(1e-8))
-    assert "polished from" in run.stopped
+    residuals = run.history["residual"]
+    assert (residuals / residuals.shift()).min() < 0.01  # by a finish, which rounds may follow to 1e-8
     assert run.rounds < fit(network, Unpolished(loss, coupling, lam=0.2), stop=Tolerance(1e-8), rounds=20_000).rounds
     best = smallest_objective(network, algorithm)
     assert abs(run.certificate.objective - best) <= 1e-6 * best

@@ -46,7 +46,7 @@ def _to_the_end(propose: Callable[[Instance, Floats, Floats, Floats, float], Pro
 def _interior(problem: Instance, w: Floats, u: Floats, sigma: Floats, effort: float, excess: Excess) -> Proposal:
     if quadratic.covers(problem) and effort < STUBBORN:
         return None
-    return interior.propose(problem, w, effort, excess)
+    return interior.propose(problem, (w, u, sigma), effort, excess)
 
 
 METHODS: tuple[Method, ...] = (_to_the_end(quadratic.propose), _to_the_end(polish.propose), _interior)
@@ -68,7 +68,8 @@ def finished(updates: Updates, state: State, effort: float) -> State | None:
         proposal = method(problem, best.w_bar, u, updates.sigma, effort, excess)
         kept = best if proposal is None else _kept(updates, problem, best, *proposal)
         if kept is not best:
-            best, u = kept, updates.ahead(kept.u, kept.w_bar)
+            best = _with_flows_in_place(updates, kept)
+            u = updates.ahead(best.u, best.w_bar)
             if residual_at(updates, best) <= SHARP:
                 break
     return None if best is state else best
@@ -85,14 +86,14 @@ def _problem(updates: Updates) -> Instance | None:
 
 def _kept(updates: Updates, problem: Instance, state: State, w: Floats, u: Floats) -> State:
     """The proposal (w, u) in the components whose residual falls, the state in the others."""
-    proposed = _with_flows_in_place(updates, state._replace(w=w, w_bar=w, u=u))
+    proposed = state._replace(w=w, w_bar=w, u=u)
     falls = better(parts_at(updates, state), parts_at(updates, proposed), problem.components[1])
     if not falls.any():
         return state
     return state._replace(
         w=np.where(falls[:, None], w, state.w),
         w_bar=np.where(falls[:, None], w, state.w_bar),
-        u=np.where(falls[updates.site.head][:, None], proposed.u, state.u),
+        u=np.where(falls[updates.site.head][:, None], u, state.u),
     )
 
 
