@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kinfolk import AbsoluteNorm, EuclideanNorm, GTVMin, InProcess, Logistic, Network, Squared, Tolerance, fit, graphs
-from kinfolk.algorithms.gtvmin import finish
+from kinfolk.algorithms.gtvmin import certificate, finish
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.polish import polish, polish_fused
 from kinfolk.algorithms.gtvmin.systems import Elimination
@@ -59,7 +59,8 @@ def test_a_polished_answer_is_the_one_of_cvxpy(loss, coupling):
     network = network_for(loss)
     algorithm = GTVMin(loss, coupling, lam=0.2)
     run = fit(network, algorithm, stop=Tolerance(1e-8))
-    assert "polished from" in run.stopped
+    residuals = run.history["residual"]
+    assert (residuals / residuals.shift()).min() < 0.01  # by a finish, which rounds may follow to 1e-8
     assert run.rounds < fit(network, Unpolished(loss, coupling, lam=0.2), stop=Tolerance(1e-8), rounds=20_000).rounds
     best = smallest_objective(network, algorithm)
     assert abs(run.certificate.objective - best) <= 1e-6 * best
@@ -73,7 +74,7 @@ def test_history_state_models_and_certificate_agree(planted):
     assert run.stopped.endswith(f"polished from {before['residual']:.1e}")
     assert run.certificate.residual == pytest.approx(last["residual"], rel=1e-6)
     assert run.certificate.objective == pytest.approx(last["objective"], rel=1e-12)
-    assert run.certificate.relative < 1e-9
+    assert run.certificate.relative <= certificate.SHARP_ENOUGH
     np.testing.assert_array_equal(run.state.w_bar, run.models.w)
     np.testing.assert_array_equal(run.models.w[CLUSTERS == 0], run.models.w[:1].repeat(20, axis=0))
     assert worst_violation(problem_of(planted, run.algorithm), run.models.w, run.state.u) < 1e-9

@@ -18,6 +18,7 @@ from kinfolk import kernels
 from kinfolk.typing import Floats
 
 BISECTIONS = 60
+NEWTON_STEPS = 8
 NEAREST = 1e-12  # to the border, as a part of the radius, at the start
 
 
@@ -275,6 +276,22 @@ class Octahedra(Cone):
         """All move."""
         self.t, self.x, self.y = self.t + part * self.dt, self.x + part * self.dx, self.y + part * self.dy
         self.p, self.m = self.p + part * self.dp, self.m + part * self.dm
+
+
+def central_difference(v: Floats, u: Floats, sigma: Floats, radius: Floats, half: Floats) -> Floats:
+    """(rows, d) differences whose flows on the central path, with ``half`` = μ / (2 radius), are near u.
+
+    Of all pairs of a difference and its flow there it is the one with the same difference + flow / σ: where flows lie
+    inside their balls it is nearly them that stay, elsewhere nearly the differences.
+    """
+    point = v + u / sigma
+    length, reach = np.sqrt(_dot(point, point))[:, None], radius / sigma
+    x = np.maximum(length - reach, 0.0)
+    for _ in range(NEWTON_STEPS):  # for x + reach x / t = length, from below, where they never go too far
+        root = np.hypot(half, x)
+        t = half + root
+        x = x + (length - x - reach * x / t) / (1 + reach * half / (t * root))
+    return np.asarray(point * np.divide(x, length, out=np.ones_like(x), where=length > 0))
 
 
 def until_zero(x: Floats, dx: Floats) -> float:

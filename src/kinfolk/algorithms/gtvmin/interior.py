@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kinfolk import kernels
-from kinfolk.algorithms.gtvmin.cones import Balls, Boxes, Cone, Octahedra
+from kinfolk.algorithms.gtvmin.cones import Balls, Boxes, Cone, Octahedra, central_difference
 from kinfolk.algorithms.gtvmin.instance import Instance
 from kinfolk.algorithms.gtvmin.optimality import PART_OF_START
 from kinfolk.algorithms.gtvmin.polish import INSIDE, inside_ball, joined
@@ -34,6 +34,9 @@ PATIENT = 10.0  # it hardly ever fails, and ends the run
 PRECISION = 1e-10  # of gap and stationarity, relative
 SMALL = 1e-7  # the same, from which on it is asked whether the optimality conditions hold well enough
 PATIENCE = 15  # steps without progress
+NEAR, FAR = 0.1, 3.0  # where μ starts, in objectives over pairs, from a start that is trusted, and from another
+TRUSTED = 0.5  # the part that the first step can go
+FIRM = 10.0  # times σ: how much flows count beside differences at the start
 TO_BORDER = 0.99  # the part of the way to the border that a step may go
 SHIFT = 1e-13
 CORRECTIONS = 2
@@ -46,21 +49,22 @@ REFINEMENTS = 10
 SOLVE_PRECISION = 1e-9
 AMPLE = 10.0  # radius of a ball, in sums of all gradients: more never binds
 
-Judgement = Callable[[Floats, Floats], bool]  # of w and u
+Start = tuple[Floats, Floats, Floats]  # w, u, and the σ of the rounds
+Judgement = Callable[[Floats, Floats], float]  # of w and u: how many times too large their residual is
 
 
-def propose(problem: Instance, w: Floats, effort: float, good: Judgement) -> tuple[Floats, Floats] | None:
-    """Propose a better (w, u), where it is known to cost at most ``PATIENT`` times the effort in rounds, about.
-
-    It ends with ``PRECISION``, or once the gap is small and (w, u) is ``good``.
-    """
+def affordable_system(problem: Instance, effort: float) -> GraphSystem | None:
+    """The system of every step, where all of them cost at most ``PATIENT`` times the effort in rounds, about."""
     if not covers(problem.coupling):
         return None
     system = system_of(problem.site, problem.losses.width)
-    if not system.costs_at_most(PATIENT * effort * problem.round_cost / USUAL_STEPS):
-        return None
+    return system if system.costs_at_most(PATIENT * effort * problem.round_cost / USUAL_STEPS) else None
+
+
+def propose(problem: Instance, start: Start, system: GraphSystem, excess: Judgement) -> tuple[Floats, Floats]:
+    """Propose a better (w, u): with ``PRECISION``, or once the gap is small and there is no ``excess``."""
     with np.errstate(all="ignore"):  # a proposal that leads astray is found out by its residual
-        answer = solve(problem, w, system, good)
+        answer = solve(problem, start, system, excess)
     return snapped(problem, answer.w, answer.u), answer.u
 
 
@@ -93,10 +97,13 @@ class Answer(NamedTuple):
     steps: int
 
 
-def solve(problem: Instance, w: Floats, system: GraphSystem, good: Judgement) -> Answer:
-    """Minimise P from the parameters w."""
-    method = _Method(problem, system, w)
-    best, waited = Answer(w, method.u, np.inf, 0), 0
+def solve(problem: Instance, start: Start, system: GraphSystem, excess: Judgement) -> Answer:
+    """Minimise P.
+
+    The residual falls no faster than the accuracy, so it is not asked for again before it can be small enough.
+    """
+    method = _begun(problem, start, system)
+    best, waited, due = Answer(method.w, method.u, np.inf, 0), 0, SMALL
     for step in range(STEPS + 1):
         accuracy = method.accuracy()
         if not np.isfinite(accuracy):
@@ -106,23 +113,34 @@ def solve(problem: Instance, w: Floats, system: GraphSystem, good: Judgement) ->
             best = Answer(method.w, method.u, accuracy, step)
         if accuracy <= PRECISION or waited > PATIENCE or step == STEPS:
             break
-        if accuracy <= SMALL and good(method.w, method.u):
-            break
+        if accuracy <= due:
+            due = accuracy / max(excess(snapped(problem, method.w, method.u), method.u), 1.0)
+            if due == accuracy:
+                break
         method.step()
     return best
+
+
+def _begun(problem: Instance, start: Start, system: GraphSystem) -> _Method:
+    """After a step from a start that is trusted, as after a neighbouring λ; before the first if that cannot go far."""
+    method = _Method(problem, system, start, NEAR)
+    trusted = method.step() >= TRUSTED or not method.cones
+    return method if trusted else _Method(problem, system, start, FAR)
 
 
 class _Method:
     """The variables of (1)."""
 
-    def __init__(self, problem: Instance, system: GraphSystem, w: Floats) -> None:
+    def __init__(self, problem: Instance, system: GraphSystem, start: Start, part: float) -> None:
+        w, u, sigma = start
         self.problem, self.system, self.w = problem, system, w
         losses = problem.losses
         self.scale = max(problem.objective(w), PART_OF_START * problem.objective(np.zeros_like(w))) or 1.0
         self.pull = float(np.linalg.norm(losses.gradient_at_zero) + np.linalg.norm(losses.gradient(w))) or 1.0
-        mu = self.scale / max(len(problem.weights) * losses.width + len(losses.y), 1)
+        mu = part * self.scale / max(len(problem.weights) * losses.width + len(losses.y), 1)
         self.kink: Floats | float = 0.0 if losses.boxes is None else losses.boxes.kink
-        self.edges, self.rows = _edge_cone(problem, w, mu), _row_cone(losses, losses.predict(w) - self.kink, mu)
+        self.rows = _row_cone(losses, losses.predict(w) - self.kink, mu)
+        self.edges, self.apart = _edge_cone(problem, w, u, FIRM * sigma, mu)
         self._look()
 
     def _look(self) -> None:
@@ -159,14 +177,17 @@ class _Method:
         return self._gradient(w) + self.problem.site.divergence(self.u)
 
     def accuracy(self) -> float:
-        """Gap and stationarity, relative."""
-        gap = sum(cone.gap() for cone in self.cones) / self.scale
-        return max(gap, float(np.linalg.norm(self.missing)) / self.pull)
+        """Gap, stationarity and what slacks and differences are apart, relative."""
+        gap = sum(cone.gap() for cone in self.cones)
+        return max((gap + self.apart) / self.scale, float(np.linalg.norm(self.missing)) / self.pull)
 
     # ------------------------------------------------------------------ one step
 
-    def step(self) -> None:
-        """Predict how far the gap can fall, then aim there with the second-order term of the prediction."""
+    def step(self) -> float:
+        """Predict how far the gap can fall, then aim there with the second-order term of the prediction.
+
+        The part of the step that could be taken.
+        """
         solver = self._solver()
         gap, degree = sum(cone.gap() for cone in self.cones), sum(cone.degree for cone in self.cones)
         change = self._direction(solver, 0.0, False)
@@ -175,7 +196,7 @@ class _Method:
             left = sum(cone.gap_after(part) for cone in self.cones) / gap if degree else 0.0
             target = max(left, 0.0) ** CENTRING * gap / max(degree, 1)
             change = self._corrected(solver, target, self._direction(solver, target, True))
-        self._move(change, min(1.0, TO_BORDER * self._longest()))
+        return self._move(change, min(1.0, TO_BORDER * self._longest()))
 
     def _corrected(self, solver: Solver, target: float, change: Floats) -> Floats:
         """The step, corrected with its own second-order term as long as it can then go further."""
@@ -225,13 +246,15 @@ class _Method:
             self.rows.follow(losses.predict(change))
         return change
 
-    def _move(self, change: Floats, part: float) -> None:
+    def _move(self, change: Floats, part: float) -> float:
         if self.rows is None and not self.problem.losses.is_quadratic:
             part *= self._damping(change, part)
         for cone in self.cones:
             cone.move(part)
         self.w = self.w + part * change
+        self.apart *= 1 - part
         self._look()
+        return part
 
     def _damping(self, change: Floats, part: float) -> float:
         """The first of 1, ½, ¼, ... at which curved losses do not throw the first line of (1) far off."""
@@ -250,22 +273,34 @@ class _Method:
         return damping
 
 
-def _edge_cone(problem: Instance, w: Floats, mu: float) -> Cone | None:
-    """The cone of the edges; None where the coupling is quadratic and needs none."""
+def _edge_cone(problem: Instance, w: Floats, u: Floats, sigma: Floats, mu: float) -> tuple[Cone | None, float]:
+    """The cone of the edges, and Σ λA ‖·‖ of what its slacks and the differences are apart.
+
+    No cone where the coupling is quadratic and needs none.
+    """
     if problem.coupling.is_quadratic:
-        return None
+        return None, 0.0
+    radius, v = _radius(problem, w), problem.difference(w)
+    if isinstance(problem.coupling, MaximumNorm):
+        return Octahedra(v, radius, mu), 0.0
+    if isinstance(problem.coupling, PNorm):
+        return PowerBalls(v, radius, problem.coupling.p, mu), 0.0
+    if isinstance(problem.coupling, EuclideanNorm):
+        slack = central_difference(v, u, sigma[:, None], radius[:, None], mu / radius[:, None] / 2)
+        cone: Cone = Balls(slack, radius, mu)
+    else:
+        limit, steps = (np.broadcast_to(each[:, None], v.shape) for each in (radius, sigma))
+        entries = (each.reshape(-1, 1) for each in (v, u, steps, limit, mu / limit))  # every one is a ball of its own
+        slack = central_difference(*entries).reshape(v.shape)
+        cone = Boxes(slack, -limit, limit, np.zeros_like(v), mu)
+    return cone, float(radius @ np.linalg.norm(slack - v, axis=1))
+
+
+def _radius(problem: Instance, w: Floats) -> Floats:
+    """(edges,) λA, or less where no flow needs as much."""
     losses = problem.losses
     everything = sum(np.linalg.norm(each, axis=1).sum() for each in (losses.gradient_at_zero, losses.gradient(w)))
-    radius = np.minimum(problem.weights, AMPLE * everything) if everything > 0 else problem.weights
-    v = problem.difference(w)
-    if isinstance(problem.coupling, EuclideanNorm):
-        return Balls(v, radius, mu)
-    if isinstance(problem.coupling, MaximumNorm):
-        return Octahedra(v, radius, mu)
-    if isinstance(problem.coupling, PNorm):
-        return PowerBalls(v, radius, problem.coupling.p, mu)
-    limit = np.broadcast_to(radius[:, None], v.shape)
-    return Boxes(v, -limit, limit, np.zeros_like(v), mu)
+    return np.minimum(problem.weights, AMPLE * everything) if everything > 0 else problem.weights
 
 
 def _row_cone(losses: LinearLosses, v: Floats, mu: float) -> Cone | None:

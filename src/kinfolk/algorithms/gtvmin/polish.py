@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -39,9 +40,10 @@ MOST_GROUPS = 20_000  # whose network is solved
 REPAIRS = 3  # times that edges fused in error are let go
 HOPELESS = 0.1  # of the edges fused in error: the rough answer is too rough
 NEWTON_STEPS = 25  # per repair
+MUCH_LESS = 0.1  # of the slope of a convex function: a step that needs no further look
 HALVINGS = 30  # of a Newton step
 PRECISION = 1e-10  # of the optimality conditions on the network of groups, relative
-STIFFENING = 4.0  # of σ from one (2) to the next
+STIFFENING = 16.0  # of σ from one (2) to the next
 PROJECTIONS = 20
 IN_BALANCE = 1e-9  # what a flow may lie outside its ball, as a part of the radius
 IN_ERROR = 1e-6  # from here on its edge was fused in error
@@ -121,6 +123,15 @@ def inside_ball(problem: Instance, flows: FlowsOn) -> Bools:
     return out
 
 
+class Conditions(NamedTuple):
+    """How well the optimality conditions hold on a network of groups, at w and the v of (1)."""
+
+    v: Floats  # (edges, parameters)
+    slope: Floats  # (groups, parameters) of (1)
+    stationarity: float  # relative
+    complementarity: float  # relative
+
+
 @dataclass(frozen=True, eq=False)
 class Groups:
     """The network whose nodes are groups of fused nodes."""
@@ -186,21 +197,22 @@ class Groups:
 
     def solve(self, w: Floats, u: Floats, sigma: Floats) -> tuple[Floats, Floats]:
         """(1) and (2) from a start that is near."""
+        here = self._conditions(w, u, sigma)
         for _ in range(NEWTON_STEPS):
-            v, slope, stationarity, complementarity = self._conditions(w, u, sigma)
-            if stationarity > max(0.1 * complementarity, PRECISION):
-                step = self._newton_step(w, u, sigma, slope)
-                if not np.isfinite(step).all():
+            if here.stationarity > max(0.1 * here.complementarity, PRECISION):
+                after, there = self._newton_step(w, u, sigma, here)
+                if not np.isfinite(after).all():
                     break
-                w = w + step  # (1)
-            elif complementarity > PRECISION:
-                u, sigma = v, STIFFENING * sigma  # (2)
+                w, here = after, there  # (1)
+            elif here.complementarity > PRECISION:
+                u, sigma = here.v, STIFFENING * sigma  # (2)
+                here = self._conditions(w, u, sigma)
             else:
-                return w, v
-        return w, self._conditions(w, u, sigma)[0]
+                break
+        return w, here.v
 
-    def _conditions(self, w: Floats, u: Floats, sigma: Floats) -> tuple[Floats, Floats, float, float]:
-        """The v of (1), the slope of (1), and how well the optimality conditions hold at (w, v), relative."""
+    def _conditions(self, w: Floats, u: Floats, sigma: Floats) -> Conditions:
+        """The conditions at w."""
         v = self._flow(w, u, sigma)
         slope = self.losses.gradient(w)
         scale = np.linalg.norm(slope) + np.sqrt(self.losses.resting.sum())
@@ -208,7 +220,7 @@ class Groups:
         size = np.sqrt((self.degrees * (w**2).sum(axis=1)).sum())
         tiny = np.finfo(float).tiny
         missed = np.linalg.norm((v - u) / sigma[:, None])
-        return v, slope, float(np.linalg.norm(slope) / (scale + tiny)), float(missed / (size + tiny))
+        return Conditions(v, slope, float(np.linalg.norm(slope) / (scale + tiny)), float(missed / (size + tiny)))
 
     def _flow(self, w: Floats, u: Floats, sigma: Floats) -> Floats:
         change = w[self.head] - w[self.tail]
@@ -220,19 +232,22 @@ class Groups:
         pull = ((v - u) ** 2).sum(axis=1) / (2 * sigma)
         return float(self.losses.value(w).sum() + (v * (w[self.head] - w[self.tail])).sum() - pull.sum())
 
-    def _newton_step(self, w: Floats, u: Floats, sigma: Floats, slope: Floats) -> Floats:
-        """A Newton step for (1), halved until it descends."""
+    def _newton_step(self, w: Floats, u: Floats, sigma: Floats, here: Conditions) -> tuple[Floats, Conditions]:
+        """Where a Newton step for (1) leads: a whole one if that shows in the slope, else halved until it descends."""
         at = u + sigma[:, None] * (w[self.head] - w[self.tail])
         bend = sigma[:, None, None] * self.coupling.dual_prox_derivative(at, sigma, self.weights)
         # A group without data between far ones has next to no curvature: no less than a part of what is usual.
         solver = self.system.factorised(self.losses.hessian(w), bend, SHIFT, UNUSUAL)
-        step = solver.rough(-slope)
-        before, descent = self._height(w, u, sigma), float((slope * step).sum())
+        step = solver.rough(-here.slope)
+        there = self._conditions(w + step, u, sigma)
+        if there.stationarity <= MUCH_LESS * here.stationarity:
+            return w + step, there
+        before, descent = self._height(w, u, sigma), float((here.slope * step).sum())
         for _ in range(HALVINGS):
             if self._height(w + step, u, sigma) <= before + 1e-4 * descent + 1e-14 * abs(before):
                 break
             step, descent = step / 2, descent / 2
-        return step
+        return w + step, self._conditions(w + step, u, sigma)
 
     @property
     def coupling(self) -> Coupling:
@@ -299,7 +314,7 @@ def _affordable(problem: Instance, group: Ints, effort: float) -> tuple[Ints, fl
     A component of one node is left as it is: it has no flows.
     """
     count, component = problem.components
-    steps = np.bincount(component[_first(group)], _newton_cost(problem, group), minlength=count)
+    steps = np.bincount(component[_first(group)], _newton_cost(problem, group, effort), minlength=count)
     cost = NEWTON_STEPS * steps / problem.round_cost
     chosen = (np.bincount(component, minlength=count) > 1) & (cost <= effort)
     left = chosen[component]
@@ -308,9 +323,15 @@ def _affordable(problem: Instance, group: Ints, effort: float) -> tuple[Ints, fl
     return out, float(cost[chosen].sum())
 
 
-def _newton_cost(problem: Instance, group: Ints) -> Floats:
-    """The share of every group in the cost of a Newton step: its row of the factor, were it banded, and the matrix."""
+def _newton_cost(problem: Instance, group: Ints, effort: float) -> Floats:
+    """The share of every group in the cost of a Newton step: its row of the factor, were it banded, and the matrix.
+
+    Where even full matrices are affordable, no one looks how wide the band is.
+    """
     count, width = int(group.max()) + 1, problem.losses.width
+    full = (count * width) ** 3 / 5 + 100.0 * (count * width) ** 2
+    if NEWTON_STEPS * full <= effort * problem.round_cost / (REPAIRS + 1):
+        return np.full(count, full / count)
     head, tail, groups = group[problem.site.head], group[problem.site.tail], np.arange(count)
     ends = np.concatenate([head, tail, groups]), np.concatenate([tail, head, groups])
     pattern = scipy.sparse.csr_array((np.ones(len(ends[0])), ends), shape=(count, count))

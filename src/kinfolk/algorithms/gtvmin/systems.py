@@ -22,15 +22,15 @@ SYMMETRIC = {"diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
 
 
 class Factor:
-    """A positive semi-definite matrix, scaled to a unit diagonal, shifted a little and factorised."""
+    """A positive semi-definite matrix with a whole diagonal, scaled to a unit one, shifted a little and factorised."""
 
     def __init__(self, matrix: scipy.sparse.csc_array, shift: float) -> None:
-        diagonal = matrix.diagonal()
+        columns = np.repeat(np.arange(matrix.shape[1]), np.diff(matrix.indptr))
+        on_diagonal = matrix.indices == columns
+        diagonal = matrix.data[on_diagonal]
         self.scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        columns = np.repeat(self.scale, np.diff(matrix.indptr))
-        entries = matrix.data * self.scale[matrix.indices] * columns
+        entries = matrix.data * self.scale[matrix.indices] * self.scale[columns] + shift * on_diagonal
         scaled = scipy.sparse.csc_array((entries, matrix.indices, matrix.indptr), shape=matrix.shape)
-        scaled.setdiag(scaled.diagonal() + shift)
         self.factor = scipy.sparse.linalg.splu(scaled, permc_spec="MMD_AT_PLUS_A", **SYMMETRIC)
 
     def solve(self, columns: Floats) -> Floats:
