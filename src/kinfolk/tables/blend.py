@@ -2,10 +2,11 @@
 
     min_w  mean_r v_r ℓ(Σ_k w_k p_rk, y_r) + κ m_0 Σ_k (w_k − π_k)² / (m π_k),    w ≥ 0, Σ w = 1
 
-ℓ is the target's own loss, m_0 the smallest error of the m members. n rows were predicted (times, or nodes, where these
-are held out): π has ½ n / (n + 60) for boosting and shares the rest out, and κ = min(1, 3 / n). v_r is the same for
-all rows, or smaller for earlier times. Where numbers are predicted, it is smaller for rows that members fail at: errors
-count as if they were at most eight times the mean error, since a few rows would decide on all weights otherwise.
+ℓ is the target's own loss, m_0 the smallest error of the m members. n rows were predicted (or nodes, where these are
+held out; √(times · rows), where later times are): π has ½ n / (n + 60) for boosting and shares the rest out, and
+κ = min(1, 3 / n). v_r is the same for all rows, or smaller for earlier times. Where numbers are predicted, it is
+smaller for rows that members fail at: errors count as if they were at most eight times the mean error, since a few rows
+would decide on all weights otherwise.
 """
 
 from __future__ import annotations
@@ -219,7 +220,16 @@ def fold_factors(kind: str, count: int) -> Floats:
 
 
 def evidence(folding: Folding, owner: Ints, seen: Bools) -> int:
-    """n: how many rows, times or nodes were predicted."""
+    """n: how many rows or nodes were predicted, or what rows of some times are worth."""
     if folding.kind == "times" and folding.times is not None:
-        return len(np.unique(folding.times[seen]))
+        return evidence_of_times(len(np.unique(folding.times[seen])), int(seen.sum()))
     return len(np.unique(owner[seen])) if folding.kind == "nodes" else int(seen.sum())
+
+
+def evidence_of_times(times: int, rows: int) -> int:
+    """n, where later times were predicted: rows of the same time err together in part, so between times and rows.
+
+    >>> evidence_of_times(4, 100)
+    20
+    """
+    return round(float(np.sqrt(times * rows)))
