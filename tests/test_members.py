@@ -418,7 +418,8 @@ def test_evidence_is_counted_in_what_is_held_out():
     owner, seen = np.repeat(np.arange(10), 4), np.ones(40, dtype=bool)
     assert evidence(split(40), owner, seen) == 40
     assert evidence(split(40, "nodes"), owner, seen) == 10
-    assert evidence(split(40, "times", times=np.tile(np.arange(4.0), 10)), owner, seen) == 13  # √(4 · 40)
+    assert evidence(split(40, "times", times=np.tile(np.arange(4.0), 10)), owner, seen) == 20  # rather than 4
+    assert evidence(split(40, "times", times=np.arange(40.0)), owner, seen) == 40
 
 
 def test_half_is_expected_of_boosting():

@@ -105,7 +105,7 @@ class Ready:
         return self.encoder.trend(self.settings.time)
 
     def evidence(self, seen: int) -> int:
-        """How many rows or nodes were predicted in cross-validation, or what rows of some times are worth."""
+        """How many rows, nodes or different times were predicted in cross-validation; not too few times."""
         if self.times is None:
             return seen if self.kind == "rows" else int((self.train_rows > 0).sum())
         return evidence_of_times(len(self.predicted_times), seen)
