@@ -30,6 +30,7 @@ from kinfolk.tables.members.classes import ClassIntercepts
 from kinfolk.tables.members.intercepts import Covariance, NodeIntercepts, distances
 from kinfolk.tables.members.member import Needs, Sample
 from kinfolk.tables.members.own import OwnEstimator
+from kinfolk.tables.members.recent import recent_members
 from kinfolk.tables.members.scores import LinearScores
 from kinfolk.tables.members.slopes import RandomSlopes
 from kinfolk.tables.members.together import Together
@@ -417,7 +418,8 @@ def test_evidence_is_counted_in_what_is_held_out():
     owner, seen = np.repeat(np.arange(10), 4), np.ones(40, dtype=bool)
     assert evidence(split(40), owner, seen) == 40
     assert evidence(split(40, "nodes"), owner, seen) == 10
-    assert evidence(split(40, "times", times=np.tile(np.arange(4.0), 10)), owner, seen) == 4
+    assert evidence(split(40, "times", times=np.tile(np.arange(4.0), 10)), owner, seen) == 20  # rather than 4
+    assert evidence(split(40, "times", times=np.arange(40.0)), owner, seen) == 40
 
 
 def test_half_is_expected_of_boosting():
@@ -777,3 +779,63 @@ def test_several_classes_have_node_intercepts_like_a_regression_with_dummies():
     dummies = np.hstack([sample.rows.X, np.eye(6)[sample.rows.owner]])
     model = LogisticRegression(C=1 / 3.0, max_iter=2_000, tol=1e-10).fit(dummies, sample.rows.y)
     np.testing.assert_allclose(fitted.predict(sample.rows), model.predict_proba(dummies), atol=2e-3)
+
+
+# ---------------------------------------------------------------------- latest levels
+
+
+def wandering(times=20, nodes=12, seed=0):
+    """Nodes whose levels wander from time to time; the target follows a feature as well."""
+    rng = np.random.default_rng(seed)
+    level = np.cumsum(rng.normal(size=(nodes, times)), axis=1)
+    node, time = (each.ravel() for each in np.meshgrid(np.arange(nodes), np.arange(times), indexing="ij"))
+    x = rng.normal(size=len(node))
+    y = 2 * x + level.ravel() + 0.2 * rng.normal(size=len(node))
+    return pandas.DataFrame({"node": [f"n{k:02d}" for k in node], "x": x, "time": 1990 + time, "y": y})
+
+
+def test_latest_levels_are_weighted_means_of_what_a_model_leaves():
+    sample = sample_of(seed=3)
+    rows, count = sample.rows, sample.node_count
+    times = np.random.default_rng(0).integers(0, 9, size=len(rows.y)).astype(float)
+    own = LinearScores(np.random.default_rng(1).normal(size=(1, count, 3)), sample.target)
+    sample = dataclasses.replace(sample, times=times, own=own)
+    latest, of_one, of_slopes = recent_members()
+    for member, base in ((latest, np.zeros((count, 3))), (of_one, np.zeros((count, 3))), (of_slopes, own.w[0])):
+        for half_life, strength in ((1 / 4, 1.0), (1 / 32, 0.3)):
+            found = next(iter(member.fits(sample, [(half_life, strength)]))).scores.w[0]
+            for node in range(count):
+                mine = rows.owner == node
+                age = times[mine].max(initial=0) - times[mine]
+                weight = 0.5 ** (age / (half_life * np.ptp(times)))
+                rest = rows.y[mine] - np.column_stack([rows.X[mine], np.ones(mine.sum())]) @ base[node]
+                shift = (weight * rest).sum() / (weight.sum() + strength)
+                np.testing.assert_allclose(found[node], base[node] + np.r_[0, 0, shift], atol=1e-12)
+
+
+def test_latest_levels_win_where_levels_wander_and_take_no_part_elsewhere(tmp_path):
+    names = ["pooled", "intercepts", "slopes", "recent", "recent-intercepts", "recent-slopes"]
+    table = wandering()
+    options = {"node": "node", "target": "y", "members": names, "progress": False}
+    later = learn(table, time="time", **options)
+    error = later.leaderboard["error"]
+    assert error["recent-intercepts"] < 0.8 * error["intercepts"]
+    assert error["recent-slopes"] < 0.9 * error["slopes"]
+    assert error["recent"] > error["recent-intercepts"]  # it does not know the feature
+    assert later.weights[["recent", "recent-intercepts", "recent-slopes"]].sum() > 0.8
+    later.save(tmp_path / "run")
+    again = load(tmp_path / "run")
+    for role in ("recent", "recent-intercepts", "final"):
+        pandas.testing.assert_series_equal(again.predict(table, role=role), later.predict(table, role=role))
+    at_random = learn(table, **options)
+    assert set(at_random.weights.index) == {"pooled", "intercepts", "slopes"}
+    why = {note.values["member"]: note.values["why"] for note in at_random.remarks if note.kind == "member left out"}
+    assert why["recent"] == "no later times are predicted"
+
+
+def test_an_update_moves_latest_levels_to_the_new_rows():
+    names, table = ["pooled", "recent"], wandering()
+    old, new = table[table.time < 2008], table[table.time >= 2008]
+    run = learn(old, node="node", target="y", time="time", members=names, progress=False)
+    before, after = (each.predict(new, role="recent") for each in (run, run.update(new, progress=False)))
+    assert np.abs(after - new["y"]).mean() < 0.8 * np.abs(before - new["y"]).mean()

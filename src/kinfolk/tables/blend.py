@@ -3,9 +3,10 @@
     min_w  mean_r v_r ℓ(Σ_k w_k p_rk, y_r) + κ m_0 Σ_k (w_k − π_k)² / (m π_k),    w ≥ 0, Σ w = 1
 
 ℓ is the target's own loss, m_0 the smallest error of the m members. n rows were predicted (times, or nodes, where these
-are held out): π has ½ n / (n + 60) for boosting and shares the rest out, and κ = min(1, 3 / n). v_r is the same for
-all rows, or smaller for earlier times. Where numbers are predicted, it is smaller for rows that members fail at: errors
-count as if they were at most eight times the mean error, since a few rows would decide on all weights otherwise.
+are held out; 20 for fewer times, if so many rows were): π has ½ n / (n + 60) for boosting and shares the rest out, and
+κ = min(1, 3 / n). v_r is the same for all rows, or smaller for earlier times. Where numbers are predicted, it is
+smaller for rows that members fail at: errors count as if they were at most eight times the mean error, since a few rows
+would decide on all weights otherwise.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kinfolk.typing import Bools, Floats, Ints
 
 DECAY = 0.6  # of the weight of rows, fold by fold back in time
 CERTAIN = 3.0  # κ = this / n
+LEAST_EVIDENCE = 20  # n, with so many rows: at a few times, weights would stay near π whatever was predicted
 TRUSTED = 60  # n at which trees have half of their share: they go astray first where little was predicted
 TREES = ("trees", "boosted", "site-boosted", "site-tied")
 NEGLIGIBLE = 1e-4  # a weight
@@ -221,5 +223,14 @@ def fold_factors(kind: str, count: int) -> Floats:
 def evidence(folding: Folding, owner: Ints, seen: Bools) -> int:
     """n: how many rows, times or nodes were predicted."""
     if folding.kind == "times" and folding.times is not None:
-        return len(np.unique(folding.times[seen]))
+        return evidence_of_times(len(np.unique(folding.times[seen])), int(seen.sum()))
     return len(np.unique(owner[seen])) if folding.kind == "nodes" else int(seen.sum())
+
+
+def evidence_of_times(times: int, rows: int) -> int:
+    """n, where later times were predicted: their number, but not next to nothing where they have many rows.
+
+    >>> evidence_of_times(4, 500), evidence_of_times(4, 12), evidence_of_times(200, 500)
+    (20, 12, 200)
+    """
+    return max(times, min(rows, LEAST_EVIDENCE))

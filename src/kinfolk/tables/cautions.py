@@ -49,7 +49,7 @@ def _scales(target: Target, y: Floats, owner: Ints) -> list[Note]:
 def far_numbers(columns: Columns, encoder: Encoder, X: Floats) -> list[Note]:
     """Columns with numbers far from all others, perhaps mistakes; not those of two values, such as 0 and 1."""
     names = encoder.get_feature_names_out()
-    far = {name: np.abs(X[:, k]) > FAR for k, name in enumerate(names) if name in columns.numbers}
+    far = {name: np.abs(X[:, k]) >= FAR for k, name in enumerate(names) if name in columns.numbers}
     some = [name for name, rows in far.items() if rows.any() and len(np.unique(X[:, names.index(name)])) > 2]
     if not some:
         return []

@@ -31,6 +31,7 @@ from kinfolk.tables.members.boosted import Boosted, BoostedFromNothing
 from kinfolk.tables.members.classes import ClassIntercepts
 from kinfolk.tables.members.intercepts import NodeIntercepts
 from kinfolk.tables.members.member import Fitted, Member, Sample, Value
+from kinfolk.tables.members.recent import recent_members
 from kinfolk.tables.members.slopes import RandomSlopes
 from kinfolk.tables.members.together import ROUGH, RunFit, Together, outputs
 from kinfolk.tables.prepared import Prepared
@@ -187,10 +188,11 @@ def choose(prepared: Prepared, journal: Journal, bar: Bar) -> Choice:
 
 
 def passed_on(study: Study, validations: Mapping[str, Validation], member: Member) -> Study:
-    """What later members take over from one: slopes that come with intercepts, and models that trees stand on."""
+    """What later members take over from one: slopes that come with intercepts, and models that others stand on."""
     found = validations[member.name]
     if isinstance(member, NodeIntercepts):  # the ridge term that suits its slopes suits random slopes
-        return study.with_ridge(found.value[-1])
+        study = study.with_ridge(found.value[-1])
+        return study if study.whole.times is None else study.with_shared(found)
     if isinstance(member, RandomSlopes) and found.error < validations["pooled"].error:
         return study.with_own(found)
     return study
@@ -227,6 +229,7 @@ def wanted_members(prepared: Prepared, whole: Sample, tailored: Candidate) -> tu
         *([] if prepared.folding.kind == "nodes" else [Together(prepared.family.baselines()[1])]),
         ClassIntercepts() if several else NodeIntercepts(), RandomSlopes(), Together(tailored),
         _more_neighbours(tailored, whole), *([] if several else [BoostedFromNothing()]), Boosted(),
+        *(each for each in recent_members() if each.missing(whole) is None or each.name in prepared.settings.members),
     ]  # fmt: skip
     wanted = [*(each for each in known if each.name in named), *prepared.own_members.values()]
     missing = {each.name: each.missing(whole) for each in wanted}

@@ -19,6 +19,7 @@ MOST_CATEGORIES = 20  # more are joined into one
 DAY = 86_400.0  # seconds
 NO_FEATURE = "(no feature)"  # the name of a column of zeros, where there is nothing to predict from but the node
 NOTHING_LEFT = 1e300  # a scale in which any number is next to zero
+FARTHEST = 10.0  # deviations from the mean that are left of a number, where later times are predicted
 PERIODS = {"hour": DAY, "weekday": 7 * DAY, "season": 365.25 * DAY}
 
 
@@ -172,6 +173,7 @@ class Encoder:
     dates: tuple[DateColumn, ...]
     centre: Floats  # (outputs,) what is subtracted from each number
     scale: Floats  # (outputs,) what it is then divided by
+    farthest: float | None = None  # the most that is left of a column of numbers, above or below zero; None: all of it
 
     @classmethod
     def fit(cls, rows: pandas.DataFrame, columns: Columns) -> Encoder:
@@ -187,7 +189,8 @@ class Encoder:
         Returns
         -------
         Encoder
-            Numbers and dates get mean 0 and deviation 1. Categories stay 0 and 1.
+            Numbers and dates get mean 0 and deviation 1. Categories stay 0 and 1, or are 0 where all rows have the
+            same: another one, in later rows, then changes nothing.
         """
         bare = cls(
             tuple(NumberColumn.fit(name, _floats(rows[name])) for name in columns.numbers),
@@ -207,9 +210,18 @@ class Encoder:
         rounding = np.finfo(np.float64).eps * count
         same = variance <= rounding * variance + (rounding * mean) ** 2
         deviation = np.where(same, 1.0, np.sqrt(variance))
+        centred = same | np.array(self._scaled)
         return dataclasses.replace(
-            self, centre=np.where(self._scaled, mean, 0.0), scale=np.where(self._scaled, deviation, 1.0)
+            self, centre=np.where(centred, mean, 0.0), scale=np.where(self._scaled, deviation, 1.0)
         )
+
+    def for_later_times(self) -> Encoder:
+        """The same, with numbers that end ten deviations from the mean.
+
+        What hardly varied so far may change for good: in its deviations, later rows are then so far away that a linear
+        model is worth nothing there.
+        """
+        return dataclasses.replace(self, farthest=FARTHEST)
 
     @property
     def columns(self) -> set[str]:
@@ -225,9 +237,12 @@ class Encoder:
         return scaled or [False]
 
     @property
+    def _kept_numbers(self) -> list[str]:
+        return [column.name for column in self.numbers if column.mean is not None]
+
+    @property
     def _number_names(self) -> list[str]:
-        kept = [column.name for column in self.numbers if column.mean is not None]
-        return kept + [f"missingindicator_{column.name}" for column in self.numbers if column.marked]
+        return self._kept_numbers + [f"missingindicator_{column.name}" for column in self.numbers if column.marked]
 
     @property
     def _category_names(self) -> list[str]:
@@ -272,14 +287,19 @@ class Encoder:
             *(column.numbers(rows[column.name]) for column in self.categories),
             *(column.numbers(rows[column.name]) for column in self.dates),
         ]
-        return (np.concatenate(parts, axis=1) - self.centre) / self.scale
+        found: Floats = (np.concatenate(parts, axis=1) - self.centre) / self.scale
+        if self.farthest is not None:
+            numbers = found[:, : len(self._kept_numbers)]
+            np.clip(numbers, -self.farthest, self.farthest, out=numbers)
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """What was noted of every column, as JSON can hold it."""
-        return {
+        parts = {
             kind: [list(dataclasses.astuple(column)) for column in getattr(self, kind)]
             for kind in ("numbers", "categories", "dates")
         }
+        return parts if self.farthest is None else {**parts, "farthest": self.farthest}
 
     def to_arrays(self) -> dict[str, Floats]:
         """The scale of the outputs."""
@@ -318,11 +338,14 @@ class Encoder:
             DateColumn(str(name), float(middle), tuple(each for each in circles if PERIODS[each]), _known_way(written))
             for name, middle, circles, written in noted["dates"]
         ]
-        scales = [np.asarray(arrays[name], dtype=np.float64) for name in ("centre", "scale")]
-        encoder = cls(tuple(numbers), tuple(categories), tuple(dates), *scales)
+        centre, scale = (np.asarray(arrays[name], dtype=np.float64) for name in ("centre", "scale"))
+        farthest = None if noted.get("farthest") is None else float(noted["farthest"])
+        encoder = cls(tuple(numbers), tuple(categories), tuple(dates), centre, scale, farthest)
         for values in (encoder.centre, encoder.scale):
             if values.shape != (len(encoder.get_feature_names_out()),) or not np.isfinite(values).all():
                 raise ValueError("a scale that does not fit the columns")
+        if farthest is not None and not farthest > 0:
+            raise ValueError("numbers that end nowhere")
         return encoder
 
 

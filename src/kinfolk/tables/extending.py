@@ -24,6 +24,7 @@ from kinfolk.tables.places import filled, node_places, row_places
 from kinfolk.tables.prepared import Prepared, prepare
 from kinfolk.tables.reading import fingerprint
 from kinfolk.tables.rows import Rows
+from kinfolk.tables.splits import known_times
 from kinfolk.tables.target import Target
 from kinfolk.typing import Bools, Floats, Ints
 
@@ -103,7 +104,7 @@ def extended(before: Prepared, new: pandas.DataFrame, edges: pandas.DataFrame | 
     if places is not None and arrived.place is not None:
         arrived = arrived._replace(place=filled(arrived.place, owner, places))
     notes = [Note("rows without a target", {"count": lost})] if lost else []
-    times = before.folding.all_times
+    times, column = before.folding.all_times, before.folding.column
     return dataclasses.replace(
         before,
         table=pandas.concat([before.table, new]),
@@ -111,7 +112,10 @@ def extended(before: Prepared, new: pandas.DataFrame, edges: pandas.DataFrame | 
         rows=_stacked(rows, arrived),
         training=_stacked(training, arrived),
         folding=dataclasses.replace(
-            before.folding, folds=[], times=None, all_times=None if times is None else _with_nan(times, len(new))
+            before.folding,
+            folds=[],
+            times=None,
+            all_times=None if times is None or column is None else np.r_[times, known_times(new[column])],
         ),
         held_out=np.r_[before.held_out, np.zeros(len(new), dtype=bool)],
         source=graph_source(places, before.columns, before.settings, names, edges),
@@ -218,10 +222,6 @@ def _renumbered(rows: Rows, number: Ints) -> Rows:
 def _stacked(first: Rows, second: Rows) -> Rows:
     place = None if first.place is None or second.place is None else np.vstack([first.place, second.place])
     return Rows(np.vstack([first.X, second.X]), np.r_[first.y, second.y], np.r_[first.owner, second.owner], place)
-
-
-def _with_nan(values: Floats, count: int) -> Floats:
-    return np.concatenate([values, np.full(count, np.nan)])
 
 
 def joined_edges(parts: Sequence[pandas.DataFrame]) -> pandas.DataFrame:

@@ -57,6 +57,7 @@ RELAX_ROUNDS = 3  # each fits every model anew, and starts from the answer for t
 ENSEMBLE_ROUNDS = 1  # the same for forests and boosting: with more, errors were no smaller
 IFCA_ROUNDS, IFCA_STARTS = 300, 5
 LINEAR_MEMBERS = ("pooled", "alone", "intercepts", "slopes", "tailored", "wide", "trees", "boosted")
+TIMED_MEMBERS = ("recent", "recent-intercepts", "recent-slopes")  # where later times are predicted
 OTHER_MEMBERS = ("pooled", "alone", "tailored")
 SMALL_TREES: dict[str, Any] = {
     "learning_rate": 0.2, "max_iter": 30, "max_leaf_nodes": 8, "min_samples_leaf": 5, "early_stopping": False,
@@ -147,7 +148,7 @@ class Family:
     @property
     def members(self) -> tuple[str, ...]:
         """The members of the blend that are known by name."""
-        return LINEAR_MEMBERS if self.linear else OTHER_MEMBERS
+        return (*LINEAR_MEMBERS, *TIMED_MEMBERS) if self.linear else OTHER_MEMBERS
 
     @property
     def folds(self) -> int:

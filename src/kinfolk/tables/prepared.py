@@ -80,6 +80,12 @@ class Prepared:
         return replace(self, encoder=encoder, rows=rows, training=training, notes=notes, trend_left_out=True)
 
     @property
+    def training_times(self) -> Floats | None:
+        """The times of the training rows, where later times are predicted; NaN where an update has none."""
+        times = self.folding.all_times
+        return None if times is None else times[~self.held_out & ~np.isnan(self.rows.y)]
+
+    @property
     def test_times(self) -> Floats | None:
         """The times of the test rows, where later times are predicted."""
         return None if self.folding.all_times is None else self.folding.all_times[self.held_out]
@@ -142,10 +148,11 @@ def prepare(
         raise InputError("Expected test rows of classes that training rows have, got none: hold out other rows.")
     places = None if place is None else node_places(place, owner, ~held_out, names, columns.coords)
     source = graph_source(places, columns, settings, names, edges)
+    folding, found = folding_like_the_test(table, columns, settings, owner, units, held_out, family.folds)
     encoder = Encoder.fit(plain(table[~held_out], columns), columns)
+    encoder = encoder.for_later_times() if folding.kind == "times" else encoder
     place = None if place is None or places is None else filled(place, owner, places)
     rows = Rows(encode(encoder, table, columns), y, owner, place)
-    folding, found = folding_like_the_test(table, columns, settings, owner, units, held_out, family.folds)
     notes = [
         *columns.notes,
         *_counted("rows without a target", len(given) - len(table) - timeless),

@@ -65,7 +65,8 @@ class Settings:
         time, and 3 parts of many rows.
     members : tuple of str
         Members of the blend: ``"pooled"``, ``"alone"``, ``"intercepts"``, ``"slopes"``, ``"tailored"``, ``"wide"``,
-        ``"trees"``, ``"boosted"``, or ``file.py:Name``; the first eight by default, for models that are not linear
+        ``"trees"``, ``"boosted"``, where later times are predicted ``"recent"``, ``"recent-intercepts"`` and
+        ``"recent-slopes"``, or ``file.py:Name``; all of these by default, for models that are not linear
         ``"pooled"``, ``"alone"`` and ``"tailored"``.
     rivals : bool
         Whether to compare with more methods of others than the two that are always there.

@@ -114,10 +114,7 @@ def whole_units(sizes: Ints, share: float, seed: int) -> Ints:
 
 def table_times(table: pandas.DataFrame, name: str) -> Floats:
     """The times of all rows, or a sentence."""
-    try:
-        times = as_times(table[name])
-    except (ValueError, TypeError):
-        times = np.full(len(table), np.nan)
+    times = known_times(table[name])
     lost = int(np.isnan(times).sum())
     if lost:
         raise InputError(
@@ -125,6 +122,18 @@ def table_times(table: pandas.DataFrame, name: str) -> Floats:
             "whose day and month cannot be told apart: rewrite them."
         )
     return times
+
+
+def known_times(column: pandas.Series) -> Floats:
+    """The times of rows; NaN where there is none.
+
+    >>> known_times(pandas.Series(["2026-01-01", "soon"])).tolist()
+    [1767225600.0, nan]
+    """
+    try:
+        return as_times(column)
+    except (ValueError, TypeError):
+        return np.full(len(column), np.nan)
 
 
 # ---------------------------------------------------------------------- inside the training rows

@@ -59,6 +59,12 @@ class Study:
         """The same, with models of nodes that trees may stand on."""
         return self._with(lambda sample: dataclasses.replace(sample, own=_scores(slopes, sample)))
 
+    def with_shared(self, intercepts: Validation) -> Study:
+        """The same, with one model and an intercept per node that latest levels stand on."""
+        return self._with(
+            lambda sample: dataclasses.replace(sample, shared=_scores(intercepts, _without_trend(sample)))
+        )
+
     def with_ridge(self, ridge: float) -> Study:
         """The same, with another ridge term for members that come later."""
         return self._with(lambda sample: dataclasses.replace(sample, ridge=ridge))
@@ -84,7 +90,18 @@ def _sample(prepared: Prepared, rows: Any = slice(None)) -> Sample:
     globe = on_globe(prepared.columns.coords)
     wide = wide_graph(prepared.places, globe, prepared.names)
     network, settings = prepared.network(rows), prepared.settings
-    return Sample(seen, network, wide, prepared.places, globe, prepared.target, settings.seed, trend=prepared.trend)
+    times = prepared.training_times
+    return Sample(
+        seen, network, wide, prepared.places, globe, prepared.target, settings.seed, trend=prepared.trend,
+        times=None if times is None else times[rows],
+    )  # fmt: skip
+
+
+def _without_trend(sample: Sample) -> Sample:
+    """The same rows with features that grow with time at zero, for members that do not look at the network."""
+    X = sample.rows.X.copy()
+    X[:, list(sample.trend)] = 0.0
+    return dataclasses.replace(sample, rows=sample.rows._replace(X=X))
 
 
 def _scores(validation: Validation, sample: Sample) -> LinearScores | None:

@@ -54,7 +54,7 @@ def check_settings(settings: Settings) -> None:
     if unknown or settings.rivals:
         raise InputError(
             f"Expected members among {', '.join(KNOWN)} and no rivals in a federation, got "
-            f"{listing(unknown) if unknown else 'rivals'}: they would need the rows of all."
+            f"{listing(unknown) if unknown else 'rivals'}: others are learnt from one table, with the rows of all."
         )
 
 

@@ -25,7 +25,7 @@ from kinfolk.federation.tables.asking import Sites, Told
 from kinfolk.network.folds import node_folds
 from kinfolk.network.graph import Graph
 from kinfolk.report.facts import Note, on_globe
-from kinfolk.tables.blend import fold_factors
+from kinfolk.tables.blend import evidence_of_times, fold_factors
 from kinfolk.tables.columns import Columns
 from kinfolk.tables.encoding import CategoryColumn, DateColumn, Encoder, NumberColumn
 from kinfolk.tables.families import Family, family_of
@@ -105,10 +105,10 @@ class Ready:
         return self.encoder.trend(self.settings.time)
 
     def evidence(self, seen: int) -> int:
-        """How many rows, nodes or different times were predicted in cross-validation."""
+        """How many rows, nodes or different times were predicted in cross-validation; not too few times."""
         if self.times is None:
             return seen if self.kind == "rows" else int((self.train_rows > 0).sum())
-        return len(self.predicted_times)
+        return evidence_of_times(len(self.predicted_times), seen)
 
     @property
     def predicted_times(self) -> Floats:
@@ -154,6 +154,7 @@ def prepare_together(sites: Sites, settings: Settings, edges: pandas.DataFrame |
     sums = sites.total("totals")
     target = target_of(settings, dict(zip(sites.names, counted, strict=True)), float(sums["target_sum"]) / total)
     columns, encoder, target = _encoder(sites, found, counted, sums, target, total)
+    encoder = encoder if times is None else encoder.for_later_times()
     family = family_of(settings.model, target)
     count = settings.fold_count(total, 3 if settings.time else family.folds)
     starts = np.empty(0) if times is None else window_starts(times[times <= cut], count)

@@ -32,7 +32,9 @@ class Sample:
     base: LinearScores | None = None  # one model for all, fitted to these rows
     ridge: float = 0.0  # the ridge term that suits it
     own: LinearScores | None = None  # models of nodes, fitted to these rows, where they suit better than one for all
+    shared: LinearScores | None = None  # one model with an intercept per node, without what grows with time
     trend: tuple[int, ...] = ()  # features that grow with time, where later times are predicted
+    times: Floats | None = None  # (rows,) where later times are predicted
 
     @property
     def node_count(self) -> int:
