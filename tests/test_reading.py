@@ -522,11 +522,12 @@ def test_a_rare_class_is_noted():
     assert "rare class" not in kinds(prepared_of(balanced).notes)
 
 
-def test_numbers_far_from_all_others_are_told():
-    """A comma in the wrong place is told, a rare 1 among zeros is not."""
+@pytest.mark.parametrize("rows", [1000, 60])
+def test_numbers_far_from_all_others_are_told(rows):
+    """A comma in the wrong place is told, a rare 1 among zeros is not, also where rows are few."""
     rng = np.random.default_rng(0)
-    price, y = rng.normal(size=(2, 1000))
-    table = pandas.DataFrame({"farm": list("ab") * 500, "price": price, "rare": 0, "yield": y})
+    price, y = rng.normal(size=(2, rows))
+    table = pandas.DataFrame({"farm": list("ab") * (rows // 2), "price": price, "rare": 0, "yield": y})
     table.loc[3, ["price", "rare"]] = 1000, 1
     note = next(note for note in prepared_of(table).notes if note.kind == "far numbers")
     assert note.values == {"columns": ["price"], "count": 1}

@@ -13,7 +13,7 @@ from kinfolk.typing import Bools, Floats, Ints
 FEW_ROWS = 10  # of a class in the test
 SOME_ROWS, SOME_NODES = 3, 5  # from which deviations are known, and can be compared
 TENFOLD = 10.0
-FAR = 10.0  # deviations from the mean of a column
+FAR = 10.0  # deviations of the other rows from the mean of a column
 
 
 def cautions(columns: Columns, target: Target, y: Floats, owner: Ints, held_out: Bools) -> list[Note]:
@@ -49,9 +49,21 @@ def _scales(target: Target, y: Floats, owner: Ints) -> list[Note]:
 def far_numbers(columns: Columns, encoder: Encoder, X: Floats) -> list[Note]:
     """Columns with numbers far from all others, perhaps mistakes; not those of two values, such as 0 and 1."""
     names = encoder.get_feature_names_out()
-    far = {name: np.abs(X[:, k]) >= FAR for k, name in enumerate(names) if name in columns.numbers}
+    far = {name: _deviations(X[:, k]) >= FAR for k, name in enumerate(names) if name in columns.numbers}
     some = [name for name, rows in far.items() if rows.any() and len(np.unique(X[:, names.index(name)])) > 2]
     if not some:
         return []
     count = int(np.any([far[name] for name in some], axis=0).sum())
     return [Note("far numbers", {"columns": some, "count": count})]
+
+
+def _deviations(column: Floats) -> Floats:
+    """How many deviations of the *other* rows each row is from the mean: among few rows one spoils the deviation.
+
+    >>> _deviations(np.array([-0.5, 0.0, 0.5, -0.5, 0.5, 1e9])).round()[[0, -1]]
+    array([ 0., inf])
+    """
+    count, apart = len(column), column - column.mean()
+    others = np.maximum((apart**2).sum() - apart**2 * count / (count - 1), 0.0)  # about their own mean
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num(np.abs(apart) / np.sqrt(others / max(count - 2, 1)), nan=0.0, posinf=np.inf)

@@ -140,8 +140,8 @@ class Intervals:
 
     def interval(self, predicted: Floats, owner: Ints, level: float) -> tuple[Floats, Floats]:
         """The intervals around predictions; ``owner`` −1 stands for a node that was never seen."""
-        if not 0 < level < 1:
-            raise InputError(f"Expected the level of an interval between 0 and 1, such as 0.9, got {level:g}.")
+        if not (isinstance(level, int | float) and 0 < level < 1):
+            raise InputError(f"Expected the level of an interval between 0 and 1, such as 0.9, got {level!r}.")
         known = (owner >= 0) & self.seen[owner]
         scale = self.scale[owner] * Level(*self.growth.tolist()).factor(predicted, self.usual[owner])
         ends = []
