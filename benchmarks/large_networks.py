@@ -10,9 +10,9 @@ counted: a small network is fitted first.
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import resource
-import sys
 import time
 from typing import Any
 
@@ -69,16 +69,18 @@ def measured(size: int) -> list[str]:
     ]  # fmt: skip
 
 
-def main(*sizes: str) -> None:
+def main() -> None:
     """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nodes", nargs="*", type=int, default=[1_000_000], help="how many nodes")
     table = Table(title="To a residual of 1e-4, proven to 1e-4")
     for column in COLUMNS:
         table.add_column(column, justify="right")
-    for size in sizes or ("1000000",):
+    for size in parser.parse_args().nodes:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            table.add_row(*pool.apply(measured, (int(size),)))
+            table.add_row(*pool.apply(measured, (size,)))
     Console(width=140).print(table)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
