@@ -66,4 +66,4 @@ def _deviations(column: Floats) -> Floats:
     count, apart = len(column), column - column.mean()
     others = np.maximum((apart**2).sum() - apart**2 * count / (count - 1), 0.0)  # about their own mean
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.nan_to_num(np.abs(apart) / np.sqrt(others / max(count - 2, 1)), nan=0.0, posinf=np.inf)
+        return np.asarray(np.nan_to_num(np.abs(apart) / np.sqrt(others / max(count - 2, 1)), nan=0.0, posinf=np.inf))

@@ -76,7 +76,7 @@ def _control(choice: Choice, fallback: Floats) -> tuple[Entry, Floats] | None:
     found: list[Floats] = []
     for name in weights:
         where = shuffled if name in again else choice.study
-        fitted = next(iter(both[name].member.fits(where.whole, [both[name].value])))
+        fitted = both[name].member.final(where.whole, both[name].value)
         found.append(_filled(fitted.predict(where.test), fallback))
     entry = Entry.only_compared("control", "control", choice.tailored.method, 0.0, began)
     return entry, blended(found, list(weights.values()))

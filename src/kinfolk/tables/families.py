@@ -85,16 +85,16 @@ class Candidate:
     smooth: bool = False  # whether it is GTV minimisation that Newton's method solves without rounds
     separates: bool = True  # whether parts of a network without edges between them are learnt as if each stood alone
 
-    def runs(self, network: Network, values: Sequence[float], accuracy: float) -> Iterator[Run]:
+    def runs(self, network: Network, values: Sequence[float], stop: Tolerance) -> Iterator[Run]:
         """The run for each value, ascending; those of λ along a path, each started from the one before."""
         if self.role in (Role.ALONE, Role.POOLED):
             return (fit(network, self.algorithm(each), rounds=0, progress=False) for each in values)
-        options: dict[str, Any] = {"rounds": self.rounds, "stop": Tolerance(accuracy, None), "measure_every": 20}
+        options: dict[str, Any] = {"rounds": self.rounds, "stop": stop, "measure_every": 20}
         if self.warm_start:
             return (run for _, run in path(network, self.algorithm(values[0]), values, progress=False, **options))
         return (fit(network, self.algorithm(each), progress=False, **options) for each in values)
 
-    def parameters(self, network: Network, values: Sequence[float], accuracy: float) -> Iterable[Floats]:
+    def parameters(self, network: Network, values: Sequence[float], stop: Tolerance) -> Iterable[Floats]:
         """The parameters (nodes, parameters) of linear models for each value, ascending; without rounds if possible."""
         if self.smooth:
             first: Any = self.algorithm(values[0])
@@ -102,7 +102,7 @@ class Candidate:
             found = minimisers(network, first.loss, first.coupling, values, precision)
             if found is not None:
                 return found
-        return (run.models.w for run in self.runs(network, values, accuracy))
+        return (run.models.w for run in self.runs(network, values, stop))
 
 
 def merged(network: Network) -> Network:

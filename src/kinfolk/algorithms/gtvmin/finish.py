@@ -75,7 +75,7 @@ def finished(updates: Updates, state: State, effort: float) -> State | None:
         proposal = method(problem, best.w_bar, Ahead(updates, best.u, best.w_bar), effort, excess)
         kept = best if proposal is None else _kept(updates, problem, best, *proposal)
         if kept is not best:
-            best = _with_flows_in_place(updates, kept)
+            best = _with_flows_in_place(updates, kept) if method is _interior else kept  # others end on the border
             if residual_at(updates, best) <= SHARP:
                 break
     return None if best is state else best

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from kinfolk.engine.fit import Tolerance
 from kinfolk.engine.run import Run
 from kinfolk.engine.saved_run import SavedRun
 from kinfolk.network.network import Network
@@ -20,7 +21,8 @@ from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
-ROUGH = 1e-4  # how exactly candidates are fitted that are only compared
+ROUGH = Tolerance(1e-4, None)  # for candidates that are only compared
+PROVEN = Tolerance(1e-4, 1e-4)  # for those that predict: with small λ a small residual alone promises little
 NO_PLACES = "there are no places"
 NEEDS: dict[Role, Needs] = {Role.POOLED: "rows of all", Role.ALONE: "own rows", Role.TAILORED: "neighbours"}
 
@@ -76,12 +78,16 @@ class Together(Member):
         """Those of the candidate."""
         return [(value,) for value in self.candidate.values]
 
-    def fits(self, sample: Sample, values: Sequence[Value], accuracy: float = ROUGH) -> Iterator[RunFit]:
+    def fits(self, sample: Sample, values: Sequence[Value], stop: Tolerance = ROUGH) -> Iterator[RunFit]:
         """The runs, value by value, each started from the one before."""
         plain = [value for (value,) in values]
-        series = [self.candidate.runs(network, plain, accuracy) for network in self._networks(sample)]
+        series = [self.candidate.runs(network, plain, stop) for network in self._networks(sample)]
         pooled = self.candidate.role is Role.POOLED
         return (RunFit(runs, sample.target, pooled) for runs in zip(*series, strict=True))
+
+    def final(self, sample: Sample, value: Value) -> RunFit:
+        """The runs at one value, to predict with."""
+        return next(iter(self.fits(sample, [value], PROVEN)))
 
     def predictions(self, sample: Sample, values: Sequence[Value], asked: Rows) -> Iterator[Floats]:
         """Predictions of other rows; linear models of all outputs are learnt at once where that comes to the same."""
