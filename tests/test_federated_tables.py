@@ -12,6 +12,7 @@ import pytest
 
 from kinfolk import FedAvg, FedRelax, InputError, Network, fit, graphs, learn
 from kinfolk.algorithms.newton import Newton
+from kinfolk.engine.fit import Tolerance
 from kinfolk.engine.protocol import Missing
 from kinfolk.engine.wire import Blob, Key, WireError
 from kinfolk.federation.carrier import refusal_in
@@ -368,7 +369,8 @@ def test_boosting_of_other_targets_and_a_site_with_few_rows(target, tmp_path):
 def test_weights_are_those_of_one_table_whose_candidates_are_fitted_exactly(tmp_path, monkeypatch):
     """One row for every node and λ of all sizes: candidates that are only nearly fitted change the blend."""
     runs = Candidate.runs
-    monkeypatch.setattr(Candidate, "runs", lambda self, network, values, accuracy: runs(self, network, values, 1e-10))
+    exact = Tolerance(1e-10, None)
+    monkeypatch.setattr(Candidate, "runs", lambda self, network, values, stop: runs(self, network, values, exact))
     rng = np.random.default_rng(6)
     table = pandas.DataFrame({"town": [f"t{k:02d}" for k in range(30)], "x": rng.random(30), "y": rng.random(30)})
     table["age"] = rng.normal(40, 5, size=30)
