@@ -261,9 +261,11 @@ def _more_neighbours(tailored: Candidate, whole: Sample) -> Together:
 
 
 def _sent(member: Member, whole: Sample, fitted: Fitted) -> float:
-    """Bytes that would leave nodes: every row where all are needed, sums otherwise, or the messages of a run."""
+    """Bytes that would leave nodes: none, every row where all are needed, sums, or the messages of a run."""
     if isinstance(fitted, RunFit) and member.needs != "rows of all":
         return sum(float(run.history["bytes"].iloc[-1]) for run in fitted.runs)
+    if member.needs == "own rows":
+        return 0.0
     width = whole.rows.X.shape[1] + 1
     if member.needs == "rows of all":
         return float(FLOAT * len(whole.rows.y) * width)
