@@ -179,10 +179,15 @@ class FullDisk:
         raise OSError("no space left on device")
 
 
-@pytest.mark.parametrize("lent", [True, False])
-def test_what_lay_in_borrowed_memory_comes_back(lent, monkeypatch):
+def no_folder(**options):
+    raise FileNotFoundError("no usable temporary directory")
+
+
+@pytest.mark.parametrize("disk", [None, lambda **options: FullDisk(), no_folder])
+def test_what_lay_in_borrowed_memory_comes_back(disk, monkeypatch):
+    lent = disk is None
     if not lent:
-        monkeypatch.setattr(borrowing.tempfile, "TemporaryFile", lambda **options: FullDisk())
+        monkeypatch.setattr(borrowing.tempfile, "TemporaryFile", disk)
     numbers = np.random.default_rng(0).normal(size=(70, 3))
     before = numbers.copy()
 
