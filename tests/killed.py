@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk import fit
-from kinfolk.engine.checkpoint import DRAFT, Checkpoints
+from kinfolk.engine import checkpoint
+from kinfolk.engine.files import DRAFT
 from shipped import SHIPPED, options
 
 MOMENTS = ("in a round", "half a draft", "before it takes its place", "just after")
@@ -26,18 +27,19 @@ def prepare(moment: str) -> list[Any]:
     """Arrange for a run to be killed at some moment; the callbacks for it."""
     if moment == "in a round":
         return [lambda row, snapshot: die() if row["round"] == LAST else None]
-    written, replace = [0], Checkpoints._replace
+    written, write_whole = [0], checkpoint.write_whole
 
-    def replaced(self: Checkpoints, content: bytes) -> None:
+    def written_until(file: Path, content: bytes, *, forced: bool) -> None:
         written[0] += 1
         if written[0] < LAST or moment == "just after":
-            replace(self, content)
+            write_whole(file, content, forced=forced)
         if written[0] == LAST:
             if moment != "just after":
-                (self.folder / DRAFT).write_bytes(content[: len(content) // 2] if moment == "half a draft" else content)
+                part = content[: len(content) // 2] if moment == "half a draft" else content
+                file.with_name(file.name + DRAFT).write_bytes(part)
             die()
 
-    Checkpoints._replace = replaced  # type: ignore[method-assign]
+    checkpoint.write_whole = written_until
     return []
 
 

@@ -17,9 +17,10 @@ from sklearn.tree import DecisionTreeRegressor
 import kinfolk
 from kinfolk import FedGD, FedRelax, GTVMin, InProcess, InputError, LinearModel, Squared, Tolerance, fit, resume
 from kinfolk.algorithms.catalog import CATALOG, rebuilt
-from kinfolk.engine.checkpoint import DRAFT, FILE, Checkpoints, digest
-from kinfolk.engine.packing import Unpacker
+from kinfolk.engine import checkpoint
+from kinfolk.engine.checkpoint import FILE, Checkpoints, digest
 from kinfolk.engine.specs import differences, spec_of
+from kinfolk.local_models.packing import Unpacker
 from kinfolk.testing import difficult_network
 from shipped import SHIPPED, by_name, options
 
@@ -292,8 +293,7 @@ def test_two_runs_at_once_in_one_folder(tmp_path):
     fit(difficult_network(), FedGD(), rounds=1, checkpoint=tmp_path)
 
 
-def full_disk(self, content):
-    (self.folder / DRAFT).write_bytes(content[:10])
+def full_disk(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -301,7 +301,7 @@ def test_a_full_disk_stops_the_run_or_is_reported(tmp_path, monkeypatch):
     network = difficult_network()
     straight = fit(network, FedGD(), rounds=9, stop=None)
     settings = {"rounds": 9, "stop": None, "checkpoint_every": 4}
-    monkeypatch.setattr(Checkpoints, "_replace", full_disk)
+    monkeypatch.setattr(os, "fsync", full_disk)
     run = fit(network, FedGD(), checkpoint=tmp_path / "a", **settings)
     assert run.stopped.startswith("stopped: the checkpoint in ")
     assert run.stopped.endswith("could not be written: No space left on device")
@@ -313,18 +313,18 @@ def test_a_full_disk_stops_the_run_or_is_reported(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch):
-    network, real = difficult_network(), Checkpoints._replace
+    network, real = difficult_network(), checkpoint.write_whole
     straight = fit(network, FedGD(), rounds=9, stop=None)
     calls = []
 
-    def only_two_fit(self, content):
+    def only_two_fit(file, content, *, forced):
         calls.append(1)
-        (real if len(calls) <= 2 else full_disk)(self, content)
+        (real if len(calls) <= 2 else full_disk)(file, content, forced=forced)
 
-    monkeypatch.setattr(Checkpoints, "_replace", only_two_fit)
+    monkeypatch.setattr(checkpoint, "write_whole", only_two_fit)
     run = fit(network, FedGD(), rounds=9, stop=None, checkpoint=tmp_path, checkpoint_every=3)
     assert run.rounds == 6
-    monkeypatch.setattr(Checkpoints, "_replace", real)
+    monkeypatch.setattr(checkpoint, "write_whole", real)
     assert_identical(resume(tmp_path, network), straight)
 
 
@@ -387,15 +387,15 @@ def test_a_crafted_header_gets_a_sentence(tmp_path, change):
 
 
 def test_a_run_that_failed_can_be_resumed(tmp_path, monkeypatch):
-    network, real = difficult_network(), Checkpoints._replace
+    network, real = difficult_network(), checkpoint.write_whole
     straight = fit(network, FedGD(), rounds=9, stop=None)
     calls = []
 
-    def third_fails(self, content):
+    def third_fails(file, content, *, forced):
         calls.append(1)
-        (full_disk if len(calls) == 3 else real)(self, content)
+        (full_disk if len(calls) == 3 else real)(file, content, forced=forced)
 
-    monkeypatch.setattr(Checkpoints, "_replace", third_fails)
+    monkeypatch.setattr(checkpoint, "write_whole", third_fails)
     run = fit(network, FedGD(), rounds=9, stop=None, checkpoint=tmp_path, checkpoint_every=3)
     assert run.rounds == 6
     assert_identical(resume(tmp_path, network, checkpoint_every=3), straight)

@@ -66,6 +66,29 @@ def test_torch_waits_until_it_is_used():
     assert done.stdout.strip() == "False"
 
 
+def test_linear_models_need_no_scikit_learn(tmp_path):
+    code = """if True:
+        import sys
+        from pathlib import Path
+        from kinfolk import FedRelax, GTVMin, LinearModel, Network, fit, graphs, resume
+        from kinfolk.engine.saved_run import load_run
+
+        heavy = {"sklearn", "skops", "torch", "keras", "ray", "flwr", "matplotlib", "plotly", "networkx", "cvxpy"}
+        folder = Path(sys.argv[1])
+        network = Network(graphs.chain(2), [([[1.0]], [0.0]), ([[1.0]], [1.0])], public=[[1.0]])
+        fit(network, GTVMin(), progress=False)
+        print(sorted(heavy & set(sys.modules)))
+        for algorithm in (GTVMin(), FedRelax(LinearModel())):
+            place = folder / type(algorithm).__name__
+            fit(network, algorithm, checkpoint=place / "checkpoint", progress=False)
+            saved = resume(place / "checkpoint", network, progress=False).save(place / "run")
+            load_run(saved, 2, 1)
+        print("sklearn" in sys.modules)
+    """
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[]", "False"]
+
+
 def test_every_public_name_exists():
     for name in kinfolk.__all__:
         assert getattr(kinfolk, name) is not None

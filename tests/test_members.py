@@ -15,7 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 import kinfolk
 from folders import sealed
 from kinfolk.checks import InputError
-from kinfolk.engine.saved_models import array_bytes, read_arrays
+from kinfolk.network.array_files import array_bytes, read_arrays
 from kinfolk.network.data import Data
 from kinfolk.network.network import Network
 from kinfolk.progress import progress_bar

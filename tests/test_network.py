@@ -92,7 +92,7 @@ def test_sites_hold_every_node_once_and_nothing_foreign(count):
     sites = sites_of(network, count)
     np.testing.assert_array_equal(np.concatenate([site.nodes for site in sites]), np.arange(24))
     assert sum(len(site.data.y) for site in sites) == len(network.data.y)
-    assert sum(int(site.smaller_end.sum()) for site in sites) == network.graph.edge_count
+    assert sum(site.at_smaller_end(np.ones(len(site.head))).sum() for site in sites) == network.graph.edge_count
     w = np.random.default_rng(0).normal(size=(24, 3))
     flow = np.random.default_rng(1).normal(size=(network.graph.edge_count, 3))
     for site in sites:

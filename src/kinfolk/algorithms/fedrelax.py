@@ -39,9 +39,8 @@ from kinfolk.algorithms.parametric import ratio
 from kinfolk.checks import AtLeast, InputError, LearningError, listing
 from kinfolk.engine.protocol import PREDICTIONS, Algorithm, Arrays, Inbox, Outbox, PerEdge, PerNode, Sends, Sent, Turn
 from kinfolk.local_models.discrepancies import CrossEntropy, Discrepancy, SquaredError
-from kinfolk.local_models.estimators import as_local_model
 from kinfolk.local_models.fitted import FittedModels
-from kinfolk.local_models.weighted_rows import FitsInRows, LocalModel, TrainingSets, WeightedRows
+from kinfolk.local_models.weighted_rows import FitsInRows, LocalModel, TrainingSets, WeightedRows, as_local_model
 from kinfolk.network.data import check_one_label, rows_of
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site

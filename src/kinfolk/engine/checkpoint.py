@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,16 +20,17 @@ import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
 from kinfolk.checks import AtLeast, InputError, check_value, listing
+from kinfolk.engine.files import write_whole
 from kinfolk.engine.locking import locked
-from kinfolk.engine.packing import Packer, Tree, Unpacker
 from kinfolk.engine.protocol import Snapshot
 from kinfolk.engine.run import Position
 from kinfolk.engine.specs import Spec, differences, types_in
+from kinfolk.local_models.packing import Packer, Tree, Unpacker
 from kinfolk.network.fingerprint import fingerprint, fingerprints
 from kinfolk.network.problem import Problem
 from kinfolk.version import __version__
 
-FILE, DRAFT = "checkpoint.safetensors", "checkpoint.part"
+FILE = "checkpoint.safetensors"
 FORMAT = 1
 
 
@@ -156,16 +156,7 @@ def damage_noticed(path: Path) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (
-        SafetensorError,
-        OSError,
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(
             f"Expected a whole checkpoint in {str(path)!r}, it is damaged ({type(error).__name__}): start afresh."
         ) from error
@@ -226,7 +217,7 @@ class Checkpoints:
     def write(self, problem: Problem, checkpoint: Checkpoint) -> str | None:
         """Replace the checkpoint by a newer one; a sentence if that failed and the run is to stop."""
         try:
-            self._replace(self._content(problem, checkpoint))
+            write_whole(self.folder / FILE, self._content(problem, checkpoint), forced=True)
         except (OSError, SafetensorError, InputError) as error:  # a full disk, or a state that cannot be written
             return self._failed(error)
         return None
@@ -244,7 +235,7 @@ class Checkpoints:
             "lost": checkpoint.lost,
             "snapshot": {name: packer.pack(getattr(snapshot, name)) for name in snapshot.__dataclass_fields__},
         }
-        text = json.dumps(header, default=_plain)
+        text = json.dumps(header, default=lambda number: number.item())
         metadata = {"kinfolk": text, "digest": digest(text, packer.arrays)}
         content: bytes = safetensors.numpy.save(packer.arrays, metadata=metadata)
         return content
@@ -254,22 +245,7 @@ class Checkpoints:
             self._marks = fingerprints(problem)
         return self._marks
 
-    def _replace(self, content: bytes) -> None:
-        draft = self.folder / DRAFT
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.folder / FILE)
-        directory = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
     def _failed(self, error: Exception) -> str | None:
-        with contextlib.suppress(OSError):
-            (self.folder / DRAFT).unlink(missing_ok=True)
         sentence = (
             f"the checkpoint in {str(self.folder)!r} could not be written: {getattr(error, 'strerror', None) or error}"
         )
@@ -290,7 +266,3 @@ class Checkpoints:
 def same_network(one: Problem, other: Problem) -> bool:
     """Whether two networks are the same, be they one object or not."""
     return one is other or fingerprints(one) == fingerprints(other)
-
-
-def _plain(value: Any) -> Any:
-    return value.item()

@@ -14,7 +14,8 @@ import pandas
 
 from kinfolk.engine.leaving import declared
 from kinfolk.engine.protocol import PREDICTIONS
-from kinfolk.engine.saved_models import model_file, read_models
+from kinfolk.local_models.fitted import model_file
+from kinfolk.local_models.saved_models import read_models
 
 if TYPE_CHECKING:
     from kinfolk.engine.run import Run

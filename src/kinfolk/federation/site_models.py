@@ -15,7 +15,6 @@ import pandas
 from kinfolk.checks import InputError, listing
 from kinfolk.engine.checkpoint import damage_noticed
 from kinfolk.engine.protocol import Algorithm
-from kinfolk.engine.saved_models import model_file, read_models
 from kinfolk.engine.specs import spec_of
 from kinfolk.federation.agreement import Agreement
 from kinfolk.federation.files import made, replace_file
@@ -24,6 +23,8 @@ from kinfolk.federation.service import SiteService
 from kinfolk.federation.site_run import SiteRun
 from kinfolk.federation.site_table import encoded, nodes_of
 from kinfolk.federation.tables.kept import MODELS
+from kinfolk.local_models.fitted import model_file
+from kinfolk.local_models.saved_models import read_models
 from kinfolk.typing import Floats
 
 ABOUT, NODES = "site.json", "nodes.csv"

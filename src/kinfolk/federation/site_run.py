@@ -20,7 +20,6 @@ import safetensors.numpy
 from kinfolk.checks import InputError
 from kinfolk.engine.checkpoint import damage_noticed
 from kinfolk.engine.noise import Noise, NoisyOutbox
-from kinfolk.engine.packing import Packer, Unpacker
 from kinfolk.engine.protocol import Algorithm, Arrays, Messages, Models, Request, SiteId, SiteSnapshot, Turn
 from kinfolk.engine.specs import types_in
 from kinfolk.engine.wire import Blob, Key, WireError
@@ -33,6 +32,7 @@ from kinfolk.federation.ledger import Entry, Ledger
 from kinfolk.federation.messages import UNUSABLE, Asked, Terms, refusal, usable
 from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.spending import SecretNoise, Spending, SpentError
+from kinfolk.local_models.packing import Packer, Unpacker
 
 log = logging.getLogger(__name__)
 JOINED, STATE, REQUESTS, RECORDED = "join", "state.safetensors", "requests", "recorded"

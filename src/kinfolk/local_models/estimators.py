@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn import config_context
 from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.pipeline import Pipeline
@@ -22,7 +24,9 @@ from sklearn.utils.validation import has_fit_parameter
 from kinfolk.checks import InputError, LearningError
 from kinfolk.local_models.binning import binned
 from kinfolk.local_models.discrepancies import Discrepancy, SquaredProbabilities, SymmetricCrossEntropy
-from kinfolk.local_models.weighted_rows import LocalModel, TrainingSets, WeightedRows
+from kinfolk.local_models.fitted import ESTIMATORS, FittedModels, unsaved
+from kinfolk.local_models.stored import dump_estimators, load_estimators
+from kinfolk.local_models.weighted_rows import TrainingSets, WeightedRows
 from kinfolk.network.problem import Problem
 from kinfolk.typing import Floats
 
@@ -138,6 +142,14 @@ class Estimator:
             return np.asarray(fitted.predict(X, **unchecked), dtype=np.float64)
         return _probabilities(fitted, X, classes, unchecked)
 
+    def to_file(self, fitted: Any, classes: Floats | None, called: str) -> tuple[str, bytes]:
+        """The name and the content of a file with the fits of all nodes, for ``read_estimators``."""
+        if type(self) not in WRAPPERS.values():
+            raise unsaved(self)
+        labels = None if classes is None else classes.tolist()
+        kept = {"wrapper": type(self).__name__, "fitted": list(fitted), "classes": labels}
+        return ESTIMATORS, dump_estimators(kept, f"the {called} models")
+
 
 @dataclass(frozen=True)
 class AsClassifier(Estimator):
@@ -239,9 +251,21 @@ class Resampled(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         return self.estimator.__sklearn_tags__()
 
 
-def as_local_model(model: Any) -> LocalModel:
-    """A model as FedRelax uses it: a ``LocalModel`` as it is, anything else as an estimator."""
-    return model if isinstance(model, LocalModel) else Estimator(model)
+WRAPPERS: Mapping[str, type[Estimator]] = {"Estimator": Estimator, "AsClassifier": AsClassifier}  # in files
+
+
+def read_estimators(file: Path, size: int, feature_count: int, trusted: Sequence[str]) -> FittedModels:
+    """The estimators of so many nodes, for so many features; see ``load_estimators``."""
+    kept = load_estimators(file.read_bytes(), f"the models in {f'{file.parent.name}/{file.name}'!r}", trusted)
+    widths = {getattr(model, "n_features_in_", feature_count) for model in kept["fitted"]}
+    if len(kept["fitted"]) != size or widths != {feature_count}:
+        raise ValueError(f"{len(kept['fitted'])} models for {widths} features")
+    fitted = np.empty(size, dtype=object)
+    fitted[:] = kept["fitted"]
+    classes = None if kept["classes"] is None else np.array(kept["classes"], dtype=np.float64)
+    stands = DummyRegressor() if classes is None else DummyClassifier()
+    some = next((model for model in fitted if model is not None and not isinstance(model, OneClass)), stands)
+    return FittedModels(fitted, [WRAPPERS[kept["wrapper"]](some)] * size, classes)
 
 
 def in_threads(work: Callable[[Any], Any], items: Any, rows: float) -> list[Any]:

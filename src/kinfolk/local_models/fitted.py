@@ -11,6 +11,8 @@ from kinfolk.checks import InputError
 from kinfolk.local_models.weighted_rows import LocalModel
 from kinfolk.typing import Bools, Floats
 
+ESTIMATORS = "models.skops"
+
 
 @dataclass(frozen=True, eq=False)
 class FittedModels:
@@ -56,3 +58,21 @@ class FittedModels:
             out: Floats = (predicted - np.asarray(y)) ** 2
             return out
         return np.where(np.isnan(predicted), np.nan, predicted != np.asarray(y))
+
+    def to_file(self, called: str) -> tuple[str, bytes]:
+        """The name and the content of a file, as the first node's kind of model writes it for all."""
+        return model_file(self.kinds[0], self.fitted, self.classes, called)
+
+
+def model_file(models: Any, *about: Any) -> tuple[str, bytes]:
+    """The name and the content of a file, by ``models.to_file(*about)``; refuses models that do not have it."""
+    if not hasattr(models, "to_file"):
+        raise unsaved(models)
+    name, content = models.to_file(*about)
+    return name, content
+
+
+def unsaved(models: Any) -> InputError:
+    """What is told about models that cannot be written."""
+    name = type(models).__name__
+    return InputError(f"Expected linear models or estimators to save, got {name}: predict in the same session.")

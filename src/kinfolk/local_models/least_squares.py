@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -25,6 +25,7 @@ from kinfolk.local_models.inverses import DenseInverses, Inverses, LowRankInvers
 from kinfolk.local_models.weighted_rows import TrainingSets, WeightedRows
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import Site
+from kinfolk.objective.linear_models import linear_file
 from kinfolk.objective.symmetric import solve_symmetric
 from kinfolk.typing import Bools, Floats
 
@@ -125,6 +126,12 @@ class LinearModel:
     def rows(self, fits: LinearFits) -> Floats:
         """The rows that stand for fits."""
         return fits.rows
+
+    def to_file(self, fitted: Sequence[LinearFit | None], classes: None, called: str) -> tuple[str, bytes]:
+        """The name and the content of a file with the parameters of all nodes; NaN where a node has none."""
+        width = next(len(fit.w) for fit in fitted if fit is not None)
+        w = np.array([np.full(width, np.nan) if fit is None else fit.w for fit in fitted])
+        return linear_file(w, replace(self, step=None))
 
     def fit_nodes(self, sets: TrainingSets) -> LinearFits:
         """Minimise (1), or take a step."""

@@ -140,6 +140,15 @@ class LocalModel(Protocol):
         """The predictions of each fitted model: (rows,), or (rows, classes) in the order of ``classes``."""
 
 
+def as_local_model(model: Any) -> LocalModel:
+    """A model as FedRelax uses it: a ``LocalModel`` as it is, anything else as an estimator."""
+    if isinstance(model, LocalModel):
+        return model
+    from kinfolk.local_models.estimators import Estimator  # slow, and other models need no scikit-learn
+
+    return Estimator(model)
+
+
 @runtime_checkable
 class FitsInRows(Protocol):
     """A ``LocalModel`` whose fits are rows of numbers: where all nodes have it, one array holds them, not objects."""

@@ -86,11 +86,6 @@ class Site:
         """Number of neighbours of every own node."""
         return self.degrees[: self.node_count]
 
-    @property
-    def smaller_end(self) -> Bools:
-        """(edges,) whether the smaller end is ours: that is where an edge is counted."""
-        return self.head < self.node_count
-
     @cached_property
     def root_degrees(self) -> Floats:
         """(own,) Σ_j √A_ij."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from kinfolk.checks import InputError
+from kinfolk.network.array_files import array_bytes, plain
 from kinfolk.objective.losses import Logistic, Loss
 from kinfolk.typing import Floats
+
+ARRAYS = "models.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,3 +48,14 @@ class LinearModels:
         """The error of every row, as the loss defines it."""
         error = self.loss.error(self.linear(X, node), self.loss.target(np.asarray(X), np.asarray(y)))
         return np.where(np.isnan(self.w[np.asarray(node), 0]), np.nan, error)
+
+    def to_file(self, called: str) -> tuple[str, bytes]:
+        """The name and the content of a file with these models."""
+        return linear_file(self.w, self.loss)
+
+
+def linear_file(w: Floats, belongs_to: Any) -> tuple[str, bytes]:
+    """The file of parameters, and of the loss or the model that they belong to: its name and its options."""
+    kind = type(belongs_to)
+    name = kind.__name__ if kind.__module__.startswith("kinfolk.") else f"{kind.__module__}.{kind.__name__}"
+    return ARRAYS, array_bytes({"w": w}, {"kind": name, "options": json.dumps(asdict(belongs_to), default=plain)})

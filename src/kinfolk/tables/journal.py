@@ -8,7 +8,7 @@ from typing import Any
 
 import safetensors.numpy
 
-from kinfolk.engine.saved_models import array_bytes
+from kinfolk.network.array_files import array_bytes
 from kinfolk.tables.workplace import JOURNAL, Workplace
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, printable
-from kinfolk.engine.saved_models import read_arrays
+from kinfolk.network.array_files import read_arrays
 from kinfolk.network.graph import Graph
 from kinfolk.report.facts import Changes, GraphOrigin, Made, Note, Part, Role
 from kinfolk.tables.columns import Columns

@@ -21,7 +21,7 @@ import tomli_w
 
 from kinfolk.checks import InputError
 from kinfolk.engine.files import write_whole
-from kinfolk.engine.saved_models import array_bytes, plain
+from kinfolk.network.array_files import array_bytes, plain
 from kinfolk.report.page import page_html
 from kinfolk.tables.entry import Entry
 from kinfolk.tables.manifest import MANIFEST, Manifest, checksum

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
-from sklearn.cluster import KMeans
 
 from kinfolk.typing import Floats, Ints
 
@@ -48,6 +47,8 @@ def spectral_partition(squares: Floats, count: int | None, most: int, seed: int)
 
 def k_means(rows: Floats, count: int, seed: int) -> Ints:
     """The clusters of rows, numbered in the order in which they occur, the best of twenty starts."""
+    from sklearn.cluster import KMeans
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fewer different rows than clusters
         label = KMeans(count, n_init=20, random_state=seed).fit_predict(np.ascontiguousarray(rows))

@@ -14,10 +14,10 @@ import pandas
 
 from kinfolk.checks import InputError
 from kinfolk.engine.checkpoint import damage_noticed
-from kinfolk.engine.saved_models import array_bytes, read_arrays
-from kinfolk.engine.saved_models import plain as as_plain
 from kinfolk.federation.files import made, replace_file
 from kinfolk.federation.tables.agreeing import MEMBERS
+from kinfolk.network.array_files import array_bytes, read_arrays
+from kinfolk.network.array_files import plain as as_plain
 from kinfolk.tables.blend import blended
 from kinfolk.tables.columns import Columns, node_names
 from kinfolk.tables.encoding import Encoder, plain

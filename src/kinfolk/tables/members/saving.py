@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from kinfolk.engine import saved_models
-from kinfolk.engine.saved_models import array_bytes, read_arrays
 from kinfolk.engine.saved_run import load_run, run_files
+from kinfolk.local_models import saved_models
 from kinfolk.local_models.stored import dump_estimators, load_estimators
+from kinfolk.network.array_files import array_bytes, read_arrays
 from kinfolk.tables.members.boosted import BoostedFit
 from kinfolk.tables.members.own import OwnFit
 from kinfolk.tables.members.scores import LinearScores, Link
@@ -24,7 +24,7 @@ from kinfolk.typing import Floats
 ARRAYS, ESTIMATOR = "arrays.safetensors", "estimator.skops"
 BASE = "base"  # the array of coefficients that trees stand on
 COMMON = "common"  # the array of coefficients for nodes that were never seen, if there is one
-MODEL_FILES = (ARRAYS, ESTIMATOR, saved_models.ARRAYS, saved_models.ESTIMATORS)
+MODEL_FILES = (ARRAYS, ESTIMATOR, *saved_models.FILES)
 OWN: Link = "own"
 SOFTMAX: Link = "softmax"
 KINDS = {LinearFit: "linear", RunFit: "runs", BoostedFit: "boosted", OwnFit: "own"}
