@@ -27,7 +27,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
@@ -38,16 +39,20 @@ import scipy.stats
 import kinfolk
 from kinfolk import graphs
 from kinfolk.network.folds import places_of_rows
-from kinfolk.progress import progress_bar
 from kinfolk.report.facts import Judgement, Role
-from kinfolk.tables.choosing import choose
+from kinfolk.tables import Settings
 from kinfolk.tables.fitted_blend import blend_of
 from kinfolk.tables.held_out import HeldOutErrors
-from kinfolk.tables.intervals import Intervals, Windows
-from kinfolk.tables.journal import Journal
+from kinfolk.tables.intervals import Intervals
+from kinfolk.tables.job import interval_widths, tune
 from kinfolk.tables.judging import judge
+from kinfolk.tables.local_party import LocalParty
 from kinfolk.tables.node_gains import node_gains
-from kinfolk.tables.prepared import prepare_given
+from kinfolk.tables.party import OneParty
+from kinfolk.tables.prepared import design_of, prepare_given
+from kinfolk.tables.rows import Rows
+from kinfolk.tables.splits import Folding
+from kinfolk.tables.table_rows import TableRows
 from kinfolk.tables.target import Target
 
 WORLDS = ("same", "unrelated", "clusters", "smooth", "outsiders")
@@ -270,6 +275,51 @@ def nodes_line(world: str, nodes: int, rows: int, count: int) -> str:
 # ---------------------------------------------------------------------- prediction intervals
 
 
+class Windows(NamedTuple):
+    """When rows were predicted, where later times are."""
+
+    number: Any  # (rows,) of the window that each row was predicted in
+    times: Any  # (rows,)
+
+
+def party_of(rows: Rows, target: Target, nodes: int, folding: Folding) -> LocalParty:
+    """A party with rows that are no table: nothing is held out, and there is no graph."""
+    names = [f"x{k}" for k in range(rows.X.shape[1])]
+    encoder = SimpleNamespace(get_feature_names_out=lambda: names, trend=lambda column: ())
+    none = np.zeros(len(rows.y), dtype=bool)
+    given = Settings("node", "y"), SimpleNamespace(coords=()), encoder, target, [str(k) for k in range(nodes)]
+    return LocalParty(TableRows(*given, pandas.DataFrame(), rows, none, folding))
+
+
+def design_for(party: LocalParty) -> Any:
+    """What is known of these rows."""
+    return design_of(party.rows, None, None, None, [], {})
+
+
+def intervals_of(
+    residuals: Any, predicted: Any, owner: Any, nodes: int, elsewhere: Any = None, windows: Windows | None = None
+) -> Intervals | None:
+    """The intervals of a job whose ensemble has these residuals (NaN: not predicted); None if they are too few.
+
+    ``elsewhere``: residuals of a model that knows nothing of nodes; by default the same.
+    """
+    everything = np.ones(len(owner), dtype=bool)
+    folding = Folding("rows", [(everything, everything)])
+    if windows is not None:
+        folds = [(windows.number < k, windows.number == k) for k in range(1 + int(windows.number.max()))]
+        folding = Folding("times", folds, windows.times, windows.times)
+    y = predicted + np.nan_to_num(residuals)
+    party = party_of(Rows(np.zeros((len(y), 1)), y, owner), Target(), nodes, folding)
+    party.out_of_fold.predicted["all"] = (y - residuals)[None]
+    party.out_of_fold.fallback = y - (residuals if elsewhere is None else elsewhere)
+    found: Any = SimpleNamespace(
+        design=design_for(party), cv=SimpleNamespace(parties=OneParty(party)), weights={"all": 1.0},
+        validations={"all": SimpleNamespace(best=0)},
+    )  # fmt: skip
+    widths = interval_widths(found)
+    return None if widths is None else party.out_of_fold.intervals(widths)
+
+
 def interval_coverage(seed: int, nodes: int, rows: int, spread: float) -> tuple[float, float, float]:
     """Coverage over fresh rows: of all, at the tenth percentile of nodes, and at nodes that were never seen.
 
@@ -281,7 +331,7 @@ def interval_coverage(seed: int, nodes: int, rows: int, spread: float) -> tuple[
     scale = np.exp(spread * rng.normal(size=2 * nodes))
     known, fresh = np.repeat(np.arange(nodes), rows), np.repeat(np.arange(2 * nodes), 400)
     residuals = scale[known] * rng.standard_t(5, size=len(known))
-    found = Intervals.fit(residuals, predicted[: len(known)], known, nodes)
+    found = intervals_of(residuals, predicted[: len(known)], known, nodes)
     truth = scale[fresh] * rng.standard_t(5, size=len(fresh))
     inside = covered(found, truth, predicted[len(known) :], np.where(fresh < nodes, fresh, -1))
     by_node = np.bincount(fresh, inside) / 400
@@ -313,7 +363,7 @@ def level_coverage(seed: int, nodes: int, rows: int, growth: float) -> tuple[flo
         predicted = mean[owner] + rng.normal(size=len(owner))
         return np.exp(growth * predicted) * rng.standard_t(5, size=len(owner)), predicted, owner
 
-    found = Intervals.fit(*drawn(rows), nodes)
+    found = intervals_of(*drawn(rows), nodes)
     fresh = drawn(400)
     inside, ends = covered(found, *fresh), np.quantile(fresh[1], [0.25, 0.75])
     return inside.mean(), inside[fresh[1] < ends[0]].mean(), inside[fresh[1] > ends[1]].mean()
@@ -334,7 +384,7 @@ def later_coverage(seed: int, nodes: int, times: int, memory: float, common: flo
     values, test = residuals.ravel(), when >= times
     windows = Windows(when[~test] * WINDOWS // times, when[~test].astype(np.float64))
     predicted = remembering(np.random.default_rng([seed, nodes, times, 3]), len(residuals), nodes, memory).ravel()
-    found = Intervals.fit(values[~test], predicted[~test], owner[~test], nodes, windows=windows)
+    found = intervals_of(values[~test], predicted[~test], owner[~test], nodes, windows=windows)
     return float(covered(found, values[test], predicted[test], owner[test]).mean())
 
 
@@ -384,11 +434,10 @@ def blend_losses(world: str, seed: int, nodes: int, rows: int) -> dict[str, floa
     """The expected loss of the blend and of every member, all fitted to one table without a test."""
     given = {**OPTIONS, "seed": seed, "model": "ridge", "members": ()}
     prepared = prepare_given(simulated_table(world, seed, nodes, rows), given, tested=False)
-    with progress_bar("learning", 0, enabled=False) as bar:
-        choice = choose(prepared, Journal(), bar)
-        blend = blend_of(choice, {name: choice.entry(name) for name in choice.validations})
+    tuning = tune(OneParty(LocalParty(prepared.rows)), prepared.design)
+    blend = blend_of(tuning, list(tuning.validations))
     fresh = simulated_table(world, seed, nodes, 20, fresh=True)
-    names = (Role.FINAL.value, *choice.weights)
+    names = (Role.FINAL.value, *tuning.weights)
     return {name: 1 + float(((blend.predict(fresh, role=name) - fresh["mean"]) ** 2).mean()) for name in names}
 
 

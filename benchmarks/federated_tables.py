@@ -21,7 +21,7 @@ import pandas
 from kinfolk import learn
 from kinfolk.datasets.tables import named_table
 from kinfolk.engine.protocol import Missing
-from kinfolk.federation.tables.learning import learn_together
+from kinfolk.federation.tables.federated_job import learn_together
 from kinfolk.federation.tables.service import TableService
 from kinfolk.tables import Settings
 
@@ -33,7 +33,7 @@ REGIONS = {
     "Midwest": "IL IN MI OH WI IA KS MN MO NE ND SD",
     "South": "DE FL GA MD NC SC VA DC WV AL KY MS TN AR LA OK TX",
 }
-HEAD = "| data | nodes | fits | exchanges | MB | blend | tailored | λ | largest difference of errors | same judgement |"
+HEAD = "| data | nodes | exchanges | MB | blend | tailored | λ | largest difference of errors | same judgement |"
 
 
 class Called:
@@ -86,7 +86,7 @@ def compared(name: str, folder: str | None) -> str:
     )
     errors = [f"{board['error'][line]:.5g} ({other['error'][line]:.5g})" for line in ("final", "tailored")]
     same = "yes" if text == whole.judgement.text else "no"
-    cells = [name, f"{run.graph.node_count:,}", f"{run.lanes}", f"{post.exchanges}", f"{post.bytes / 1e6:.0f}", *errors]
+    cells = [name, f"{run.graph.node_count:,}", f"{post.exchanges}", f"{post.bytes / 1e6:.0f}", *errors]
     cells += [f"{run.validations['tailored'].value[0]:.3g}{'' if chosen else ' (differs)'}", f"{apart:.0e}", same]
     return f"| {' | '.join(cells)} |"
 
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--data", default=None)
     given = parser.parse_args()
     lines = [compared(name, given.data) for name in given.tables or TABLES]
-    print(HEAD, "| --- |" + " ---: |" * 8 + " --- |", *lines, sep="\n")
+    print(HEAD, "| --- |" + " ---: |" * 7 + " --- |", *lines, sep="\n")
 
 
 if __name__ == "__main__":

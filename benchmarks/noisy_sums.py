@@ -20,11 +20,12 @@ from federated_tables import Called, home_of
 
 from kinfolk.datasets.tables import named_table
 from kinfolk.engine.privacy import epsilon
-from kinfolk.federation.tables.asking import Sites
-from kinfolk.federation.tables.preparing import prepare_together
+from kinfolk.federation.tables.requests import RemoteParties
 from kinfolk.federation.tables.service import TableService
+from kinfolk.federation.tables.shared_design import shared_design
 from kinfolk.tables import Settings
 from kinfolk.tables.families import RIDGES
+from kinfolk.tables.rows import Rows
 from kinfolk.typing import Floats
 
 MULTIPLIERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)  # deviation of noise, in units of how much two sums can differ
@@ -41,12 +42,16 @@ def encoded(name: str, folder: str | None) -> tuple[list[Floats], Floats]:
     parts = {site: rows.reset_index(drop=True) for site, rows in table.frame.groupby(home)}
     with tempfile.TemporaryDirectory() as place:
         services = {site: TableService(site, rows, Path(place) / site) for site, rows in parts.items()}
-        prepare_together(Sites(Called(services), list(services), 600.0), settings, table.edges)
-        jobs = [service.job.table for service in services.values()]
+        shared_design(RemoteParties(Called(services), list(services), 600.0), settings, table.edges)
+        parties = [service.party.rows for service in services.values()]
         for service in services.values():
             service.close()
-    train = [np.column_stack([job.training.X, np.ones(len(job.training.y)), job.training.y]) for job in jobs]
-    return train, np.vstack([np.column_stack([job.test.X, np.ones(len(job.test.y)), job.test.y]) for job in jobs])
+    train, test = ([_with_target(getattr(rows, name)) for rows in parties] for name in ("training", "test"))
+    return train, np.vstack(test)
+
+
+def _with_target(rows: Rows) -> Floats:
+    return np.column_stack([rows.X, np.ones(len(rows.y)), rows.y])
 
 
 def fitted(gram: Floats, ridge: float) -> Floats:

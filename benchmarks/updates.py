@@ -19,7 +19,7 @@ import numpy as np
 import pandas
 
 from kinfolk import TableRun, datasets, learn
-from kinfolk.tables.keeping import KeptChoice
+from kinfolk.tables import keeping
 
 
 def shops(count: int, rows: int, seed: int = 0) -> pandas.DataFrame:
@@ -49,7 +49,7 @@ def measure(name: str, table: pandas.DataFrame, options: dict[str, Any]) -> None
     began = time.perf_counter()
     updated = before.update(new, progress=False)
     spent = time.perf_counter() - began
-    with patch.object(KeptChoice, "start", lambda *_: None):
+    with patch.object(keeping, "start_from", lambda *_: None):
         cold = before.update(new, progress=False)
     marked = pandas.concat([old, new]).assign(held=lambda rows: np.arange(len(rows)) < 0)
     marked.loc[marked.index.isin(before.predictions["row"]), "held"] = True

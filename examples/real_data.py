@@ -90,7 +90,8 @@ def prepared_splits(known: NamedTable, count: int) -> Iterator[Prepared]:
 def errors_and_seconds(prepared: Prepared) -> tuple[pandas.Series, pandas.Series]:
     """The error of the blend and of every rival that can be used, and how long each took."""
     began = time.perf_counter()
-    run = learn_prepared(replace(prepared, settings=replace(prepared.settings, rivals=True)), progress=False)
+    design = replace(prepared.design, settings=replace(prepared.settings, rivals=True))
+    run = learn_prepared(replace(prepared, design=design), progress=False)
     total = time.perf_counter() - began
     rivals = {name: entry.seconds for name, entry in run.entries.items() if entry.part == "rival"}
     seconds = pandas.Series({"final": total - sum(rivals.values()), **rivals})
@@ -114,7 +115,7 @@ def all_rivals_line(name: str, found: pandas.DataFrame) -> list[str]:
 
 def reasons(prepared: Prepared) -> str:
     """Which rivals were left out, and why."""
-    why = {rival.name: rival.applies(prepared.training, prepared.target) for rival in RIVALS}
+    why = {rival.name: rival.applies(prepared.rows.training, prepared.design.target) for rival in RIVALS}
     return "; ".join(f"{name}: {reason}" for name, reason in why.items() if reason)
 
 

@@ -31,8 +31,8 @@ SPARE = 2**25  # bytes: of the run itself, the rebuilt algorithm and its data
 
 def numbered(content: bytes, run: bytes, number: int) -> bytes:
     """The same message in another run, with another number."""
-    magic, kind, _, lane, _, length, count = HEAD.unpack_from(content)
-    return HEAD.pack(magic, kind, run, lane, number, length, count) + content[HEAD.size :]
+    magic, kind, _, query, _, length, count = HEAD.unpack_from(content)
+    return HEAD.pack(magic, kind, run, query, number, length, count) + content[HEAD.size :]
 
 
 def mutated(content: bytes, random: random_.Random) -> bytes:

@@ -14,7 +14,7 @@ from pathlib import Path
 from kinfolk.federation.carrier import Record
 from kinfolk.federation.recalling import RecallingPost
 from kinfolk.federation.sockets import SocketPost
-from kinfolk.federation.tables.learning import learn_together
+from kinfolk.federation.tables.federated_job import learn_together
 from kinfolk.tables import Settings
 
 if __name__ == "__main__":

@@ -14,13 +14,13 @@ import numpy as np
 import pandas
 
 from kinfolk.federation.sockets import serve
-from kinfolk.federation.tables.remembering import Memory
 from kinfolk.federation.tables.service import TableService
+from kinfolk.federation.tables.site_journal import SiteJournal
 
 
 def killed(moment: str, count: int) -> None:
     """Die at a moment."""
-    keep, left = Memory.keep, [count]
+    keep, left = SiteJournal.keep, [count]
 
     def keeping(self, question, answer):
         left[0] -= 1
@@ -30,7 +30,7 @@ def killed(moment: str, count: int) -> None:
         if moment == "after" and not left[0]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Memory.keep = keeping
+    SiteJournal.keep = keeping
 
 
 if __name__ == "__main__":

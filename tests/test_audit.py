@@ -23,12 +23,14 @@ from kinfolk.federation.coordinator import Federation
 from kinfolk.federation.files import Journal
 from kinfolk.federation.keys import Peer, SiteKey
 from kinfolk.federation.operating import invitation_for, make_federation
-from kinfolk.federation.service import Agreed, SiteService
+from kinfolk.federation.service import Agreed, SiteService, peek
 from kinfolk.federation.site_run import Care
 from kinfolk.federation.site_table import agreed_columns
 from kinfolk.federation.spending import spent
-from kinfolk.federation.tables.learning import learn_together
+from kinfolk.federation.tables.auditing import ELIMINATION, START
+from kinfolk.federation.tables.federated_job import learn_together
 from kinfolk.federation.tables.masks import Masks, salt_of, summed, to_numbers
+from kinfolk.federation.tables.queries import QUERIES, opened, read_answer, response_expected
 from kinfolk.federation.taking_part import Participant
 from kinfolk.report import privacy_words
 from kinfolk.report.audit import AuditFacts, write_audit
@@ -167,7 +169,7 @@ def test_a_folder_from_a_backup_gives_other_messages_other_noise(tmp_path):
 
 
 def following(key):
-    return Key(key.run, key.lane, key.number + 1)
+    return Key(key.run, key.query, key.number + 1)
 
 
 def test_noise_promises_nothing_where_the_coordinator_reads_curvatures(tmp_path):
@@ -506,8 +508,7 @@ def test_what_noise_promises_is_shown_with_what_was_sent(clinics):
 # ---------------------------------------------------------------------- tables
 
 
-@pytest.fixture
-def fitted(tmp_path):
+def learnt_from_tables(folder):
     """Two sites that have learnt together from tables, and recorded it; of a clinic there is one row to learn from."""
     pytest.importorskip("flwr", reason='Flower is not installed: pip install "kinfolk[flower]"')
     rng = np.random.default_rng(0)
@@ -515,23 +516,30 @@ def fitted(tmp_path):
         "clinics", "127.0.0.1:9092", ("a", "b"), "effect", {"dose": "number", "age": "number"}, "clinic", job="fit",
         settings={"members": "pooled,tailored", "folds": 2, "lam": 1.0, "graph": "complete"},
     )  # fmt: skip
-    make_federation(tmp_path / "coordinator", agreement)
+    make_federation(folder / "coordinator", agreement)
     services, participants = {}, {}
     for site in agreement.sites:
         names = np.repeat([f"{site} few", f"{site} many"], [2, 24])
         table = pandas.DataFrame({"clinic": names, "dose": rng.normal(size=26), "age": rng.normal(60, 12, size=26)})
         table = table.assign(effect=table["dose"] + rng.normal(size=26))
-        invitation = invitation_for(tmp_path / "coordinator", site, tmp_path / f"{site}.invite", days=1)
-        table.to_csv(tmp_path / f"{site}.csv", index=False)
-        own = Participant.of(invitation, tmp_path / f"{site}.csv", tmp_path / site, care=Care(record=True))
+        invitation = invitation_for(folder / "coordinator", site, folder / f"{site}.invite", days=1)
+        table.to_csv(folder / f"{site}.csv", index=False)
+        own = Participant.of(invitation, folder / f"{site}.csv", folder / site, care=Care(record=True))
         own.consent()
         participants[site], services[site] = own, own.service()
-    learn_together(Direct(services), list(services), agreement.table_settings)
+    post = Direct(services)
+    learn_together(post, list(services), agreement.table_settings)
     for site, service in services.items():
         service.end()
         participants[site].keep(service)
         service.close()
-    return tmp_path, participants
+    return participants, post
+
+
+@pytest.fixture
+def fitted(tmp_path):
+    """What two sites have recorded of a job about tables."""
+    return tmp_path, learnt_from_tables(tmp_path)[0]
 
 
 def test_sums_of_a_job_tell_rows_and_with_masks_numbers_of_nodes_are_left(fitted):
@@ -543,7 +551,8 @@ def test_sums_of_a_job_tell_rows_and_with_masks_numbers_of_nodes_are_left(fitted
     for knows in (OTHERS, POPULATION):
         assert plain.loc[("a few", COORDINATOR, knows), "auc"] == 1.0
         assert plain.loc[("a few", COORDINATOR, knows), "reconstruction"] < 1e-6
-        assert plain.loc[("a few", "b", knows), "auc"] == 1.0  # from its parameters
+        assert plain.loc[("a few", "b", knows), "auc"] == 1.0
+        assert plain.loc[("a few", "b", knows), "reconstruction"] < 1e-6  # from the first messages of its node
         assert plain.loc[("a few", RELAY, knows), ["auc", "reconstruction"]].tolist() == [0.5, 1.0]
     assert plain.loc[("a many", COORDINATOR, OTHERS), "reconstruction"] < 1e-6
     assert plain.loc[("a many", COORDINATOR, POPULATION), "reconstruction"] > 0.1
@@ -551,7 +560,7 @@ def test_sums_of_a_job_tell_rows_and_with_masks_numbers_of_nodes_are_left(fitted
     seen, left = (each.views(each.rows, 1, None) for each in (job, masked))
     assert masked.guesses(COORDINATOR, left[COORDINATOR], np.zeros((0, 3)), 1) == []
     assert 0 < len(left[COORDINATOR]) < len(seen[COORDINATOR])
-    np.testing.assert_array_equal(left["b"], seen["b"])  # letters are not sums
+    np.testing.assert_array_equal(left["b"], seen["b"])  # encrypted messages are not sums
 
 
 def test_what_is_repeated_is_what_was_sent(fitted):
@@ -568,7 +577,56 @@ def test_what_is_repeated_is_what_was_sent(fitted):
         told[2], ((y[train] - job.table.target.centre) / job.table.target.spread).sum(), atol=1e-9
     )
     left = pandas.read_csv(folder / "a" / "left.csv")
-    assert (left["what"] == "Hessians, summed over rows").sum() == 1
+    assert (left["what"] == "sums of products of features").sum() == 1
+
+
+def responses_in(post, site):
+    """What a site has answered, by message and query: all arrays as they were read."""
+    sent = [blob for name, to, blob in post.log if (name, to) == (site, "site")]
+    received = [blob for name, to, blob in post.log if (name, to) == (site, "coordinator")]
+    found = {}
+    for message, answer in zip(sent, received, strict=True):
+        key, names = peek(message)[1], [name for name, _ in opened(message).queries]
+        responses = read_answer(answer, key, names, [response_expected(name, {}) for name in names])
+        found |= {(key.number, name): arrays for name, (_, arrays) in zip(names, responses, strict=True)}
+    return found
+
+
+def test_a_job_is_repeated_to_the_last_bit(tmp_path):
+    """With the rows that there were, the coordinator reads the numbers that it has read."""
+    participants, post = learnt_from_tables(tmp_path)
+    job, sent = participants["a"].recorded(), responses_in(post, "a")
+    told = job.views(job.rows, 0, None)
+    attacked = [query for query in job.queries if query.name != START]
+    assert [query.name for query in attacked[:2]] == ["moments", "begin gradients"]
+    expected = []
+    for query in attacked:
+        for name, array in QUERIES[query.name].response.items():
+            values = sent[query.number, query.name][name]
+            if array.reader != "neighbours":
+                expected.append(np.take(values, 0, axis=array.axes.index("nodes")) if "nodes" in array.axes else values)
+    sums = 2 * (len(job.rows.features) + 1)
+    np.testing.assert_array_equal(told[COORDINATOR][sums:], np.concatenate([np.ravel(each) for each in expected]))
+    turns = [query for query in attacked if query.name.endswith("gradients")]
+    assert len(told["b"]) == sum(len(sent[each.number, each.name]["products"]) for each in turns) * 3  # parameters
+
+
+def test_how_a_boundary_node_responds_tells_its_row(tmp_path, monkeypatch):
+    """Sites refuse to tell that of nodes with few rows; where they did, nothing but the inverse would be needed."""
+    with monkeypatch.context() as patched:
+        patched.setattr("kinfolk.tables.joint.least_rows", lambda width: 0)
+        patched.setattr("kinfolk.federation.tables.handlers.least_rows", lambda width: 0)
+        participants, _ = learnt_from_tables(tmp_path)
+        job = participants["a"].recorded()
+        assert {"begin graph", "step graph"} <= {query.name for query in job.queries}
+        assert job.reading_sites.tolist() == [1, 1]
+        responses = replace(job, masked=True, queries=[query for query in job.queries if query.name in ELIMINATION])
+        rebuilt = Audit(responses, 0).reconstruction()
+        hidden = job.with_masks().views(job.rows, 0, None)
+    for knows in (OTHERS, POPULATION):
+        assert rebuilt[COORDINATOR, knows] < 1e-6
+        assert rebuilt[privacy_words.AUDIT_NEIGHBOUR, knows] < 1e-3  # its model, from the pull at a single neighbour
+    assert len(hidden[COORDINATOR]) == 1  # the trace: with masked sums nobody asks how boundary nodes respond
 
 
 def test_a_job_is_audited_by_command(fitted):

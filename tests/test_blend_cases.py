@@ -11,9 +11,10 @@ from sklearn.linear_model import Ridge
 from folders import sealed
 from kinfolk.checks import InputError
 from kinfolk.tables import learn, load
-from kinfolk.tables.blend import blend_weights, prior_weights
+from kinfolk.tables.blend import prior_weights
 from kinfolk.tables.splits import Folding
 from kinfolk.tables.target import Target
+from parties import weights_of
 
 
 def nodes_and_rows(nodes, rows, seed=0):
@@ -29,7 +30,7 @@ def test_weights_find_a_member_that_is_far_better(smallest):
     sizes = {"pooled": 1.0, "slopes": 0.5, "tailored": smallest, "boosted": 0.9}
     predicted = {name: y + size * rng.normal(size=200) for name, size in sizes.items()}
     everything = np.ones(200, dtype=bool)
-    found = blend_weights(predicted, y, owner, Target(), Folding("rows", [(everything, everything)]))
+    found = weights_of(predicted, y, owner, Target(), Folding("rows", [(everything, everything)]))
     blend = sum(weight * predicted[name] for name, weight in found.items())
     assert np.mean((blend - y) ** 2) <= 1.05 * np.mean((predicted["tailored"] - y) ** 2)
 
@@ -43,7 +44,7 @@ def test_weights_are_those_of_cvxpy():
         for name, size in {"pooled": 1.0, "slopes": 0.5, "tailored": 0.4, "boosted": 0.9}.items()
     }
     folding = Folding("rows", [(everything, everything)])
-    found = blend_weights(predicted, y, np.zeros(200, dtype=np.int64), Target(), folding)
+    found = weights_of(predicted, y, np.zeros(200, dtype=np.int64), Target(), folding)
     errors = np.stack([each - y for each in predicted.values()])
     sizes = np.median(np.abs(errors), axis=0)
     errors *= np.minimum(1, 3 * sizes.mean() / sizes)
@@ -63,9 +64,9 @@ def test_a_few_rows_do_not_decide_on_weights():
     y, everything = rng.normal(size=400), np.ones(400, dtype=bool)
     predicted = {name: y + size * rng.normal(size=400) for name, size in {"pooled": 1.0, "slopes": 0.3}.items()}
     folding, owner = Folding("rows", [(everything, everything)]), np.zeros(400, dtype=np.int64)
-    before = blend_weights(predicted, y, owner, Target(), folding)
+    before = weights_of(predicted, y, owner, Target(), folding)
     predicted["slopes"][0], predicted["pooled"][0] = y[0] + 100, y[0] + 30
-    after = blend_weights(predicted, y, owner, Target(), folding)
+    after = weights_of(predicted, y, owner, Target(), folding)
     assert before["slopes"] > 0.85
     assert after["slopes"] > 0.8
     errors = np.stack([each - y for each in predicted.values()])

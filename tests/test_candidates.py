@@ -13,15 +13,15 @@ from kinfolk.checks import LearningError
 from kinfolk.engine.fit import Tolerance
 from kinfolk.local_models.binning import binned
 from kinfolk.objective.losses import Logistic, Squared
-from kinfolk.progress import progress_bar
-from kinfolk.tables import Settings
-from kinfolk.tables.families import family_of
-from kinfolk.tables.journal import Journal
-from kinfolk.tables.members.boosted import Boosted
-from kinfolk.tables.members.together import Together
-from kinfolk.tables.prepared import prepare
-from kinfolk.tables.study import Study
-from kinfolk.tables.validation import Race
+from kinfolk.tables import Settings, learn
+from kinfolk.tables.families import smooth_candidate
+from kinfolk.tables.job import tune
+from kinfolk.tables.local_party import LocalParty
+from kinfolk.tables.members.boosted import BoostedTrees
+from kinfolk.tables.members.graph_member import GraphMember
+from kinfolk.tables.party import OneParty
+from kinfolk.tables.prepared import prepare, prepare_given
+from kinfolk.tables.racing import Race
 
 
 def chain_of(nodes, labels=None, seed=0):
@@ -80,7 +80,7 @@ def test_values_that_are_clearly_worse_drop_out():
     assert race.runners.tolist() == [1]
 
 
-def study_of(classes, seed=0):
+def tuned_on(classes, seed=0):
     """A table of ten nodes that differ."""
     rng = np.random.default_rng(seed)
     node = np.repeat(np.arange(10), 40)
@@ -89,22 +89,21 @@ def study_of(classes, seed=0):
     table = pandas.DataFrame({"node": node, "a": a, "b": b, "y": y})
     if classes:
         table["y"] = np.array(list("klm"))[np.digitize(y, [-0.5, 0.5])]
-    return study_from(table, node="node", target="y")
+    return tuned_from(table, node="node", target="y")
 
 
-def study_from(table, **settings):
-    prepared = prepare(table, Settings.of(settings))
-    with progress_bar("", 0, enabled=False) as bar:
-        return Study.of(prepared, Journal(), bar)
+def tuned_from(table, **settings):
+    """The pooled and tailored models of a table, and all its training rows."""
+    prepared = prepare(table, Settings.of({**settings, "members": ("pooled", "tailored")}))
+    party = LocalParty(prepared.rows)
+    return tune(OneParty(party), prepared.design), party, party.training_set(party.rows.whole, {"pooled": 0})
 
 
 def test_a_race_is_won_by_the_value_that_is_best_in_all_folds():
-    study = study_of(classes=False)
-    pooled, _ = (Together(each) for each in study.prepared.family.baselines())
-    study = study.with_base(study.validate(pooled))
-    quick, member = Boosted(), Boosted()
+    cv = tuned_on(classes=False)[0].cv
+    quick, member = BoostedTrees("boosted"), BoostedTrees("boosted")
     member.races = False
-    found, all_tried = study.validate(quick), study.validate(member)
+    found, all_tried = cv.validate(quick), cv.validate(member)
     assert (found.value, found.error) == (all_tried.value, all_tried.error)
     assert [bool(np.isnan(each.errors).any()) for each in (found, all_tried)] == [True, False]
 
@@ -114,16 +113,12 @@ def test_a_race_is_won_by_the_value_that_is_best_in_all_folds():
 
 @pytest.mark.parametrize("role", ["pooled", "alone", "tailored"])
 def test_outputs_side_by_side_are_those_learnt_one_by_one(role):
-    study = study_of(classes=True)
-    sample, family = study.whole, study.prepared.family
-    pooled, alone = (Together(each) for each in family.baselines())
-    member = {"pooled": pooled, "alone": alone}.get(role)
-    if member is None:
-        run = next(iter(pooled.fits(sample, [(1.0,)]))).runs[0]
-        member = Together(family.tailored("auto", sample.network, run, 1.0))
-    values = list(member.values(sample))[3:6]
-    at_once = member.predictions(sample, values, study.test)
-    one_by_one = (fitted.predict(study.test) for fitted in member.fits(sample, values, Tolerance(1e-9, None)))
+    tuning, party, training = tuned_on(classes=True)
+    pooled, alone = (GraphMember(each) for each in tuning.design.family.baselines())
+    member = {"pooled": pooled, "alone": alone, "tailored": tuning.tailored}[role]
+    values, test = list(member.values(training))[3:6], party.rows.test
+    at_once = member.predictions(training, values, test)
+    one_by_one = (fitted.predict(test) for fitted in member.fits(training, values, Tolerance(1e-9, None)))
     for ours, theirs in zip(at_once, one_by_one, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
@@ -135,11 +130,10 @@ def test_models_that_predict_are_proven():
     """With a small λ the residual of candidates is small far from the optimum: predictions erred twice as much."""
     counties = datasets.named_table("counties").frame
     south = counties[(counties["lat"] < 36.5) & (counties["lon"] > -92)]
-    study = study_from(south, node="county", target="log_turnout")
-    run = next(iter(Together(study.prepared.family.baselines()[0]).fits(study.whole, [(1.0,)]))).runs[0]
-    tailored = study.prepared.family.tailored("auto", study.whole.network, run, 1.0)
-    member, value = Together(tailored, "wide", wide=True), (1e-6,)
-    rough, final = next(iter(member.fits(study.whole, [value]))), member.final(study.whole, value)
+    tuning, _, training = tuned_from(south, node="county", target="log_turnout")
+    loss = dataclasses.replace(tuning.tailored.candidate.algorithm(1.0).loss, ridge=1.0 / training.node_count)
+    member, value = GraphMember(smooth_candidate(loss, [1e-6]), "wide", wide=True), (1e-6,)
+    rough, final = next(iter(member.fits(training, [value]))), member.final(training, value)
     assert rough.runs[0].certificate.relative > 0.1
     assert final.runs[0].certificate.relative < 1e-4
 
@@ -175,12 +169,50 @@ def test_what_newton_does_not_cover_has_no_minimisers():
 
 
 def test_a_candidate_that_newton_does_not_solve_is_run():
-    study = study_of(classes=False)
-    family = family_of("ridge", study.prepared.target)
-    run = next(iter(Together(family.baselines()[0]).fits(study.whole, [(1.0,)]))).runs[0]
-    smooth = family.tailored("auto", study.whole.network, run, 1.0)
+    tuning, _, training = tuned_on(classes=False)
+    smooth = tuning.tailored.candidate
     rounds = dataclasses.replace(smooth, smooth=False)
     values = smooth.values[2:4]
-    found = (list(each.parameters(study.whole.network, values, Tolerance(1e-9))) for each in (smooth, rounds))
+    found = (list(each.parameters(training.network, values, Tolerance(1e-9))) for each in (smooth, rounds))
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-3)
+
+
+# ---------------------------------------------------------------------- what the job asks for
+
+
+def nodes_of_two_kinds(rows=25):
+    rng = np.random.default_rng(0)
+    node = np.repeat(np.arange(12), rows)
+    a, b = rng.normal(size=(2, len(node)))
+    y = a * np.where(node % 2, 1, -1) + 0.3 * rng.normal(size=len(node))
+    return pandas.DataFrame({"node": node, "a": a, "b": b, "y": y, "t": np.tile(np.arange(rows), 12)})
+
+
+def test_a_method_that_uses_no_graph_has_no_control():
+    """Kin by similarity are compared with a random graph; clusters without a graph are not."""
+    table = nodes_of_two_kinds().drop(columns="t")
+    options = {"node": "node", "target": "y", "neighbours": 2, "members": ["pooled", "tailored"], "progress": False}
+    run = learn(table, method="ifca", **options)
+    assert run.weights["tailored"] > 0.9
+    assert "control" not in run.leaderboard.index
+    assert "control" in learn(table, **options).leaderboard.index
+
+
+def test_models_of_any_family_leave_out_what_grows_with_time():
+    """Ups and downs are no trend: trees that see the time go on with the last one, those that do not are better."""
+    table = nodes_of_two_kinds().assign(y=lambda rows: rows["y"] + 3 * (-1.0) ** (rows["t"] // 3))
+    options = {"node": "node", "target": "y", "time": "t", "neighbours": 2, "model": "tree", "progress": False}
+    run = learn(table, **options)
+    assert "no trend" in [note.kind for note in run.remarks]
+    assert "control" in run.leaderboard.index
+    for role in ("final", "pooled", "alone", "tailored"):
+        np.testing.assert_array_equal(run.predict(table, role=role), run.predict(table.assign(t=0), role=role))
+
+
+def test_what_is_not_tested_has_no_control_unless_it_decides_about_a_member():
+    table = nodes_of_two_kinds().assign(x=lambda rows: rows["node"] % 4, z=lambda rows: rows["node"] // 4)
+    given = {"node": "node", "target": "y", "model": "ridge", "members": ("pooled", "tailored"), "neighbours": 2}
+    for coords, compared in ((("x", "z"), False), ((), True)):
+        prepared = prepare_given(table, {**given, "coords": coords, "features": "a,b"}, tested=False)
+        assert bool(tune(OneParty(LocalParty(prepared.rows)), prepared.design).control) == compared

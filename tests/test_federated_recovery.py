@@ -18,9 +18,9 @@ from kinfolk.federation.files import Journal
 from kinfolk.federation.ledger import sent_in_all
 from kinfolk.federation.recalling import ANSWERS, RecallingPost
 from kinfolk.federation.sockets import SocketPost, serve
-from kinfolk.federation.tables.learning import learn_together
-from kinfolk.federation.tables.remembering import QUESTIONS
+from kinfolk.federation.tables.federated_job import learn_together
 from kinfolk.federation.tables.service import TableService
+from kinfolk.federation.tables.site_journal import QUESTIONS
 from kinfolk.tables import Settings
 from test_federated_tables import Direct, Without, cut, shops
 from test_federation import free_port
@@ -94,7 +94,7 @@ def masked(tmp_path_factory):
 
 
 def test_a_site_killed_at_several_moments_goes_on(whole, tmp_path):
-    """kill -9 before a question is on the disk, after it is, early, and within lanes; it is started again each time."""
+    """kill -9 before a question is on the disk, after it is, early, and within a batch of fits; it is started again."""
     numbers, predicted, run = whole
     TABLES["site 1"].to_csv(tmp_path / "table.csv", index=False)
     moments = [("after", 2), ("before", 3), ("after", run.exchanges - 12), ("never", 0)]
@@ -121,7 +121,7 @@ def test_a_site_killed_at_several_moments_goes_on(whole, tmp_path):
     assert codes == 3 * [-signal.SIGKILL] + [0]
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), predicted["site 1"])
     questions = len(Journal(tmp_path / "site 1" / QUESTIONS).found) - 1
-    assert questions == run.exchanges - 1  # without the greeting
+    assert questions == run.exchanges
 
 
 def test_a_killed_coordinator_goes_on_and_asks_nothing_twice(whole, tmp_path):
@@ -211,12 +211,12 @@ def test_another_table_is_refused_at_a_site_until_the_job_has_ended(tmp_path):
     with contextlib.closing(TableService("site 0", TABLES["site 0"], tmp_path / "site 0")) as site:
         site.end()
     with contextlib.closing(TableService("site 0", TABLES["site 0"], tmp_path / "site 0")) as site:
-        assert site.job  # the same table: its models may not be kept yet
+        assert site.party  # the same table: its models may not be kept yet
     with (
         contextlib.closing(TableService("site 0", other, tmp_path / "site 0")) as site,
-        pytest.raises(WireError, match="Expected a table that was described first"),
+        pytest.raises(WireError, match="Expected rows that are encoded first"),
     ):
-        _ = site.job
+        _ = site.party
 
 
 @pytest.mark.parametrize(("who", "name"), [("site 0", QUESTIONS), ("job", ANSWERS)])

@@ -443,12 +443,12 @@ def tampered(terms, blob, how, seen):
 def test_a_seal_binds_sender_receiver_run_and_number(tmp_path):
     keys = {name: SiteKey.at(made(tmp_path / name)) for name in "ab"}
     peers = {name: {0: Peer(other, keys[other].public)} for name, other in (("a", "b"), ("b", "a"))}
-    a, b = (Sealer(keys[name], name, bytes(16), 0, peers[name]) for name in "ab")
+    a, b = (Sealer(keys[name], name, bytes(16), peers[name]) for name in "ab")
     letter = a.seal(0, 7, b"secret")
     assert b.open(0, letter) == (7, b"secret")
     assert b"secret" not in letter
     assert len(letter) == 6 + OVERHEAD
-    other_run = Sealer(keys["b"], "b", bytes([1] * 16), 0, peers["b"])
+    other_run = Sealer(keys["b"], "b", bytes([1] * 16), peers["b"])
     later = (8).to_bytes(8, "little") + letter[8:]
     for opener, given in ((other_run, letter), (b, later), (a, letter), (b, letter[:-1]), (b, b""), (b, letter[:20])):
         with pytest.raises(InputError, match="got one that does not open"):
@@ -549,7 +549,7 @@ def test_versions_that_differ_get_a_sentence(tmp_path, monkeypatch):
     with direct(difficult_network(), tmp_path) as (federation, _):
         hello = federation.schema.hello("kinfolk")
         monkeypatch.setattr(joining, "__version__", "99.0")
-        with pytest.raises(InputError, match=r"Expected kinfolk 99.0 with protocol 2 at the coordinator, got"):
+        with pytest.raises(InputError, match=r"Expected kinfolk 99.0 with protocol 3 at the coordinator, got"):
             joining.read_hello(hello)
 
 

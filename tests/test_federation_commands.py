@@ -32,7 +32,8 @@ from kinfolk.federation.joining import Units
 from kinfolk.federation.operating import invitation_for, make_federation, read_status, read_traffic
 from kinfolk.federation.site_models import load_models, save_models
 from kinfolk.federation.site_table import agreed_columns, agreed_table, site_rows
-from kinfolk.federation.tables.learning import learn_together
+from kinfolk.federation.tables.federated_job import learn_together
+from kinfolk.federation.tables.queries import declared
 from kinfolk.federation.taking_part import Participant
 from kinfolk.network.data import Data
 from kinfolk.report.federation import write_fitted
@@ -355,7 +356,7 @@ def test_a_site_takes_part_in_as_many_rounds_and_runs_as_its_owner_has_agreed_to
 
 
 def test_a_run_that_is_begun_anew_counts_once_more_whatever_it_is_called(tmp_path):
-    """A coordinator could otherwise begin without end, in another lane or in turns with another run."""
+    """A coordinator could otherwise begin without end, in turns with another run."""
     for run in (b"one", b"two", b"one"):
         Allowance(rounds=1, runs=3).begin(run, "north", tmp_path)
     with pytest.raises(InputError, match="Expected 3 runs at most, as the owner of site 'north' has agreed to"):
@@ -500,7 +501,11 @@ def clinics(tmp_path):
 def test_sites_learn_together_from_tables_and_keep_their_blend(clinics, tmp_path):
     services = {site: participant.service() for site, participant in clinics.items()}
     agreement = clinics["north"].invitation.agreement
-    assert "derivatives, asked for 1 time, of 3 models" in clinics["north"].leaving()["how often"][1]
+    leaving = clinics["north"].leaving()
+    assert "sums of products once" in leaving["how often"][1]
+    assert "of 3 models each. More are refused." in leaving["how often"][1]
+    for query, told in declared().groupby("query"):  # all of it
+        assert all(any(line.startswith(each) for line in leaving[query]) for each in told["content"])
     assert agreement.graph(tmp_path / "clinics").edge_count == 0  # the settings decide who may be kin
     run = learn_together(Direct(services), list(SITES), agreement.table_settings)
     assert set(results_of(run)) >= {"leaderboard", "judgement", "nodes", "notes"}
@@ -515,6 +520,7 @@ def test_sites_learn_together_from_tables_and_keep_their_blend(clinics, tmp_path
         learn_together(Direct(services), list(SITES), replace(agreement.table_settings, lam=2.0))
     left = pandas.read_csv(tmp_path / "north" / "left.csv")
     assert "sums of every column of numbers" in set(left["what"])
+    assert set(left["what"]) <= set(declared()["content"])
     assert "secret" not in services["north"].given  # a column that nobody has agreed on
     (kept / "blend.safetensors").write_bytes(b"damaged")
     assert "Expected" in sentence(run_command("site", "predict", tmp_path / "north", tmp_path / "north.csv"))
@@ -582,7 +588,7 @@ def test_the_page_of_learning_together(tmp_path):
     found = {
         "leaderboard": [{"name": "final", "error": 0.5, "weight": None}], "judgement": "It helps.", "verdict": "helps",
         "nodes": [node, {**node, "gain": None, "gain_error": None}], "notes": ["A note."], "kind": "number",
-        "exchanges": 12, "questions": 3, "lanes": 4,
+        "exchanges": 12,
     }  # fmt: skip
     page = write_fitted("hearts", found, {}, tmp_path / "page.html").read_text()
     assert "&lt;b&gt;a&lt;/b&gt;" in page

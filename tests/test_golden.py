@@ -36,7 +36,7 @@ BLENDS = ("final", "control")  # lines that depend on all members
 # Sites against one table. What does not hold today, though members and rows are the same:
 # - the members on graphs that predict differ by up to 4e-6 in their errors, the control by 1e-5;
 # - weights and gains of nodes differ by up to 2e-5 for classes and counts;
-# - members that need rows of all (intercepts, trees, boosted), or sites (site-boosted, site-tied), have no counterpart;
+# - members that need rows of all (intercepts, trees, boosted), or sites (site-boosted), have no counterpart;
 # - quantiles agree to three digits in their errors, but weights, predictions and gains to one or two only.
 APART = {"number": 1e-6, "classes": 1e-5, "count": 1e-5, "quantile": 1e-3}
 IN_ROUNDS = "one table fits the members on graphs that predict in rounds, to 1e-4; sites fit them by Newton's method"

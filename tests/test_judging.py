@@ -19,14 +19,15 @@ from kinfolk.report.page import templates
 from kinfolk.report.words import roughly
 from kinfolk.tables.class_scores import calibration_curve, class_scores
 from kinfolk.tables.held_out import HeldOutErrors
-from kinfolk.tables.intervals import Intervals, Moments, Scales, Shrinkage, TimeSums, Windows
+from kinfolk.tables.intervals import Moments, Scales, Shrinkage, TimeSums
 from kinfolk.tables.judging import gain_over, judge
 from kinfolk.tables.node_gains import NodeSums, clearly_worse, node_gains, node_means, share_better
 from kinfolk.tables.target import Target
-from kinfolk.tables.uncertainty import Influence, by_times, log_ratio, missed_by_blocks, neighbourhoods, uncertainty
+from kinfolk.tables.uncertainty import by_times, missed_by_blocks, neighbourhoods, uncertainty
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import calibration
+from calibration import Windows, intervals_of
 
 PLAIN = Target(classes=("a", "b"))  # losses are shown as they are
 ROOTS = Target()  # losses are shown as their roots
@@ -123,11 +124,12 @@ def test_the_error_of_the_logarithm_is_that_of_the_jackknife():
     """Leave out one node at a time: the classical estimate of the same standard error."""
     rng = np.random.default_rng(1)
     base, ours, owner = rng.gamma(9.0, size=40), rng.gamma(9.0, size=40), np.arange(40)
-    ratio = log_ratio(ours, base, owner)
-    assert ratio.influence.sum() == pytest.approx(0, abs=1e-12)
+    ratio = errors_of(base, ours, owner).summed(40).ratio("final", "pooled")
+    assert ratio.value == pytest.approx(np.log(ours.mean() / base.mean()))
+    assert ratio.influence.total.sum() == pytest.approx(0, abs=1e-12)
     left = [np.log(np.delete(ours, k).mean() / np.delete(base, k).mean()) for k in range(40)]
     jackknife = np.sqrt(39 / 40 * ((left - np.mean(left)) ** 2).sum())
-    found = uncertainty(Influence.of(ratio.influence, owner, None), kinfolk.graphs.edgeless(40))
+    found = uncertainty(ratio.influence, kinfolk.graphs.edgeless(40))
     assert found.error == pytest.approx(jackknife, rel=0.02)
     assert (found.unit, found.units, found.block, found.freedom) == ("nodes", 40, 1, 39)
 
@@ -384,7 +386,7 @@ def test_prediction_intervals_cover_all_rows_and_most_nodes(spread):
 def test_skewed_residuals_have_uneven_intervals():
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(20), 500)
-    found = Intervals.fit(rng.exponential(size=10_000) - 1, np.zeros(10_000), owner, 20)
+    found = intervals_of(rng.exponential(size=10_000) - 1, np.zeros(10_000), owner, 20)
     low, high = found.interval(np.zeros(20), np.arange(20), 0.9)
     assert low.mean() == pytest.approx(-np.log(0.95) - 1, abs=0.1)
     assert high.mean() == pytest.approx(-np.log(0.05) - 1, rel=0.1)
@@ -395,7 +397,7 @@ def test_a_node_with_few_residuals_borrows_the_scale_of_all():
     rng = np.random.default_rng(0)
     owner, truth = np.repeat(np.arange(2000), 20), rng.normal(size=2000)
     residuals = np.exp(truth / 2)[owner] * rng.normal(size=40_000)
-    found = Intervals.fit(residuals, np.zeros(40_000), owner, 2001)
+    found = intervals_of(residuals, np.zeros(40_000), owner, 2001)
     own = np.log(np.bincount(owner, residuals**2) / 20)
     shrunk = 2 * np.log(found.scale[:2000])
     assert np.polyfit(own, shrunk, 1)[0] == pytest.approx(1 / 1.1, abs=0.01)
@@ -410,7 +412,7 @@ def test_intervals_of_nodes_never_seen_can_use_residuals_of_a_model_that_knows_n
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(20), 50)
     residuals, elsewhere = rng.normal(size=1000), 3 * rng.normal(size=1000)
-    found = Intervals.fit(residuals, np.zeros(1000), owner, 20, elsewhere)
+    found = intervals_of(residuals, np.zeros(1000), owner, 20, elsewhere)
     low, high = found.interval(np.zeros(1), np.array([-1]), 0.9)
     assert high[0] - low[0] == pytest.approx(2 * 3 * 1.645, rel=0.1)
 
@@ -421,10 +423,10 @@ def test_intervals_grow_with_the_prediction_where_residuals_do():
     np.testing.assert_allclose(found, 0.9, atol=0.03)
 
 
-def test_intervals_with_nothing_to_learn_from_are_refused():
-    with pytest.raises(InputError, match="two residuals"):
-        Intervals.fit(np.array([np.nan, 1.0]), np.zeros(2), np.array([0, 1]), 2)
-    found = Intervals.fit(np.zeros(10), np.arange(10.0), np.zeros(10, dtype=np.int64), 1)
+def test_there_are_no_intervals_with_next_to_nothing_to_learn_from():
+    few = np.r_[np.full(3, np.nan), np.ones(9)]
+    assert intervals_of(few, np.zeros(12), np.zeros(12, dtype=np.int64), 1) is None
+    found = intervals_of(np.zeros(10), np.arange(10.0), np.zeros(10, dtype=np.int64), 1)
     assert [end.tolist() for end in found.interval(np.ones(1), np.zeros(1, dtype=np.int64), 0.5)] == [[1.0], [1.0]]
     with pytest.raises(InputError, match="between 0 and 1"):
         found.interval(np.ones(1), np.zeros(1, dtype=np.int64), 90)
@@ -442,8 +444,8 @@ def test_intervals_for_later_times_include_changes_from_window_to_window():
     times = np.repeat(np.arange(300.0), 10)
     window, owner = (times // 100).astype(np.int64), np.tile(np.arange(10), 300)
     residuals = np.array([1.0, 4.0, 1.0])[window] * rng.normal(size=3000)
-    whole = Intervals.fit(residuals, np.zeros(3000), owner, 10)
-    found = Intervals.fit(residuals, np.zeros(3000), owner, 10, windows=Windows(window, times))
+    whole = intervals_of(residuals, np.zeros(3000), owner, 10)
+    found = intervals_of(residuals, np.zeros(3000), owner, 10, windows=Windows(window, times))
     assert found.quantiles[950] > 1.2 * whole.quantiles[950]
     np.testing.assert_array_equal(found.scale, whole.scale)
 
@@ -453,16 +455,16 @@ def test_a_level_that_rises_with_time_does_not_stand_for_what_time_changes():
     times = np.repeat(np.arange(300.0), 10)
     window, owner = (times // 100).astype(np.int64), np.tile(np.arange(10), 300)
     predicted, residuals = window + 0.5 * rng.normal(size=3000), 2.0**window * rng.normal(size=3000)
-    found = Intervals.fit(residuals, predicted, owner, 10, windows=Windows(window, times))
+    found = intervals_of(residuals, predicted, owner, 10, windows=Windows(window, times))
     assert abs(found.growth[2]) < 0.1
-    assert Intervals.fit(residuals, predicted, owner, 10).growth[2] > 0.3
+    assert intervals_of(residuals, predicted, owner, 10).growth[2] > 0.3
 
 
 def test_independent_times_change_next_to_nothing():
     rng = np.random.default_rng(0)
     times = np.repeat(np.arange(300.0), 10)
     residuals, owner = rng.normal(size=3000), np.tile(np.arange(10), 300)
-    found = Intervals.fit(residuals, np.zeros(3000), owner, 10, windows=Windows((times // 100).astype(np.int64), times))
+    found = intervals_of(residuals, np.zeros(3000), owner, 10, windows=Windows((times // 100).astype(np.int64), times))
     np.testing.assert_allclose(found.quantiles[[50, 950]], scipy.stats.norm.ppf([0.05, 0.95]), atol=0.1)
     assert (np.diff(found.quantiles) >= 0).all()
 
@@ -497,7 +499,7 @@ def test_sums_of_sites_give_the_scales_and_the_freedom_of_all_rows():
 def test_one_window_or_two_times_still_give_intervals():
     owner = np.tile(np.arange(5), 2)
     one = Windows(np.zeros(10, dtype=np.int64), np.repeat([1.0, 2.0], 5))
-    found = Intervals.fit(np.linspace(-1, 1, 10), np.zeros(10), owner, 5, windows=one)
+    found = intervals_of(np.linspace(-1, 1, 10), np.zeros(10), owner, 5, windows=one)
     assert np.isfinite(found.quantiles).all()
     assert np.isfinite(found.unseen).all()
 

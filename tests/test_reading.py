@@ -53,48 +53,48 @@ def kinds(notes):
 def test_rows_have_places_and_a_node_is_in_the_middle_of_its_training_rows():
     table = placed(farms())
     found = prepared_of(table)
-    np.testing.assert_allclose(found.rows.place, table[["lat", "lon"]])
-    train = table[~found.held_out]
+    np.testing.assert_allclose(found.rows.rows.place, table[["lat", "lon"]])
+    train = table[~found.rows.held_out]
     middle = train.groupby("farm")[["lat", "lon"]].mean()
-    np.testing.assert_allclose(found.places, middle, atol=1e-3)  # so near that the globe is flat
-    np.testing.assert_array_equal(found.training.place, found.rows.place[~found.held_out])
-    assert found.source.origin.kind == "coordinates"
-    assert {"lat", "lon"} <= set(found.columns.numbers)
-    assert kinds(found.notes) == ["coordinates of rows"]
-    assert "'lat' and 'lon' are used as features, and their means" in note_text(found.notes[0])
+    np.testing.assert_allclose(found.design.places, middle, atol=1e-3)  # so near that the globe is flat
+    np.testing.assert_array_equal(found.rows.training.place, found.rows.rows.place[~found.rows.held_out])
+    assert found.design.source.origin.kind == "coordinates"
+    assert {"lat", "lon"} <= set(found.rows.columns.numbers)
+    assert kinds(found.design.notes) == ["coordinates of rows"]
+    assert "'lat' and 'lon' are used as features, and their means" in note_text(found.design.notes[0])
 
 
 def test_one_place_per_node_is_no_feature():
     found = prepared_of(placed(farms(), wander=0.0))
-    assert not {"lat", "lon"} & set(found.columns.features)
-    assert kinds(found.notes) == ["coordinates"]
-    np.testing.assert_allclose(found.places[found.rows.owner], found.rows.place, atol=1e-9)
+    assert not {"lat", "lon"} & set(found.rows.columns.features)
+    assert kinds(found.design.notes) == ["coordinates"]
+    np.testing.assert_allclose(found.design.places[found.rows.rows.owner], found.rows.rows.place, atol=1e-9)
 
 
 def test_where_a_node_has_no_place_there_are_none_and_a_note_says_so():
     table = placed(farms(), wander=0.0)
     table.loc[table["farm"] == "farm 03", "lat"] = np.nan
     found = prepared_of(table)
-    assert found.places is None
-    note = next(note for note in found.notes if note.kind == "nodes without a place")
+    assert found.design.places is None
+    note = next(note for note in found.design.notes if note.kind == "nodes without a place")
     assert (
         note_text(note) == "Nodes without a place in 'lat' and 'lon': 1. So these columns are features, and no places."
     )
-    assert "nodes without a place" not in kinds(prepared_of(farms()).notes)
+    assert "nodes without a place" not in kinds(prepared_of(farms()).design.notes)
 
 
 def test_a_held_out_node_is_where_its_test_rows_are():
     table = placed(farms()).assign(test=lambda t: t["farm"] == "farm 03")
     found = prepared_of(table, test="test")
-    np.testing.assert_allclose(found.places[3], table[table["test"]][["lat", "lon"]].mean(), atol=1e-3)
+    np.testing.assert_allclose(found.design.places[3], table[table["test"]][["lat", "lon"]].mean(), atol=1e-3)
 
 
 def test_a_missing_place_is_that_of_the_node():
     table = placed(farms())
     table.loc[[0, 30], "lat"] = np.nan
     found = prepared_of(table)
-    np.testing.assert_array_equal(found.rows.place[[0, 30]], found.places[[0, 2]])
-    assert np.isfinite(found.rows.place).all()
+    np.testing.assert_array_equal(found.rows.rows.place[[0, 30]], found.design.places[[0, 2]])
+    assert np.isfinite(found.rows.rows.place).all()
 
 
 def test_guessed_columns_that_are_no_places():
@@ -107,7 +107,7 @@ def test_guessed_columns_that_are_no_places():
     partly.loc[partly["farm"] == "farm 02", "lat"] = np.nan
     assert find_columns(partly, Settings("farm", "yield")).coords == ()
     same = farms().assign(lat=60.0, lon=25.0)
-    assert prepared_of(same).source.origin.kind == "similarity"
+    assert prepared_of(same).design.source.origin.kind == "similarity"
 
 
 def test_nodes_that_share_a_place():
@@ -149,9 +149,9 @@ def test_places_alone_are_features():
     """A map without other columns: what is between places is predicted from them."""
     table = placed(farms(1, 60), wander=0.0)[["farm", "lat", "lon", "yield"]].assign(country="here")
     found = prepared_of(table)
-    assert found.columns.numbers == ("lat", "lon")
-    assert "only coordinates" in kinds(found.notes)
-    assert "no features" in kinds(prepared_of(table[["farm", "yield"]]).notes)
+    assert found.rows.columns.numbers == ("lat", "lon")
+    assert "only coordinates" in kinds(found.design.notes)
+    assert "no features" in kinds(prepared_of(table[["farm", "yield"]]).design.notes)
 
 
 # ---------------------------------------------------------------------- folds that match the test
@@ -171,25 +171,25 @@ def assert_disjoint(folding, rows):
 
 def test_random_rows_are_tested_so_rows_are_folded():
     found = prepared_of(farms())
-    assert found.folding.kind == "rows"
-    assert found.folding.times is None
-    assert_disjoint(found.folding, len(found.training.y))
+    assert found.rows.folding.kind == "rows"
+    assert found.rows.folding.times is None
+    assert_disjoint(found.rows.folding, len(found.rows.training.y))
 
 
 @pytest.mark.parametrize("hold", ["nodes", "regions"])
 def test_whole_nodes_or_regions_are_held_out_and_folded(hold):
     table = placed(farms(count=40))
     found = prepared_of(table, hold=hold, test=0.25)
-    tested = set(found.test.owner)
-    assert not tested & set(found.training.owner)
+    tested = set(found.rows.test.owner)
+    assert not tested & set(found.rows.training.owner)
     assert 6 <= len(tested) <= 14
-    assert found.folding.kind == "nodes"
-    assert_disjoint(found.folding, len(found.training.y))
-    assert sum(held.sum() for _, held in found.folding.folds) == len(found.training.y)
-    for seen, held in found.folding.folds:
-        assert not set(found.training.owner[seen]) & set(found.training.owner[held])
+    assert found.rows.folding.kind == "nodes"
+    assert_disjoint(found.rows.folding, len(found.rows.training.y))
+    assert sum(held.sum() for _, held in found.rows.folding.folds) == len(found.rows.training.y)
+    for seen, held in found.rows.folding.folds:
+        assert not set(found.rows.training.owner[seen]) & set(found.rows.training.owner[held])
     others = prepared_of(table, hold=hold, test=0.25, seed=1)
-    assert set(others.test.owner) != tested
+    assert set(others.rows.test.owner) != tested
 
 
 def test_regions_are_regions():
@@ -197,7 +197,7 @@ def test_regions_are_regions():
     table = placed(farms(3, count=90))
     inside = {}
     for hold in ("nodes", "regions"):
-        tested = np.unique(prepared_of(table, hold=hold).test.owner)
+        tested = np.unique(prepared_of(table, hold=hold).rows.test.owner)
         inside[hold] = np.mean([bool({k - 1, k + 1} - set(tested) - {-1, 90}) for k in tested])
     assert inside["regions"] < 0.6 < inside["nodes"]
 
@@ -212,12 +212,12 @@ def test_regions_need_places():
 def test_marked_nodes_are_folded_by_node():
     table = farms().assign(test=lambda t: t["farm"] > "farm 05")
     found = prepared_of(table, test="test")
-    assert found.folding.kind == "nodes"
-    assert "new nodes" in kinds(found.notes)
+    assert found.rows.folding.kind == "nodes"
+    assert "new nodes" in kinds(found.design.notes)
     mostly = table.assign(test=table["test"] | (table.index == 0))
-    assert prepared_of(mostly, test="test").folding.kind == "nodes"
+    assert prepared_of(mostly, test="test").rows.folding.kind == "nodes"
     few = table.assign(test=(table["farm"] == "farm 07") | (table.index % 4 == 0))
-    assert prepared_of(few, test="test").folding.kind == "rows"
+    assert prepared_of(few, test="test").rows.folding.kind == "rows"
 
 
 @pytest.mark.parametrize("dated", [False, True])
@@ -226,26 +226,27 @@ def test_marked_rows_beyond_the_training_rows_are_folded_by_time(dated):
     if dated:
         table["year"] = table["year"].astype(str) + "-06-01"
     found = prepared_of(table, test="test")
-    assert found.folding.kind == "times"
-    assert_disjoint(found.folding, len(found.training.y))
-    assert all(found.folding.times[seen].max() < found.folding.times[held].min() for seen, held in found.folding.folds)
-    note = next(note for note in found.notes if note.kind == "later rows")
-    assert note.values == {"column": found.folding.column} == {"column": "year"}
+    folding = found.rows.folding
+    assert folding.kind == "times"
+    assert_disjoint(folding, len(found.rows.training.y))
+    assert all(folding.times[seen].max() < folding.times[held].min() for seen, held in folding.folds)
+    note = next(note for note in found.design.notes if note.kind == "later rows")
+    assert note.values == {"column": found.rows.folding.column} == {"column": "year"}
     assert "beyond the training rows in column 'year'" in note_text(note)
-    assert "year" in found.columns.features
+    assert "year" in found.rows.columns.features
 
 
 def test_a_marked_number_of_a_node_is_no_time():
     """The largest farm is held out: its size lies beyond the others, and is no time."""
     table = farms().assign(size=lambda t: t["farm"].str[-2:].astype(int), test=lambda t: t["farm"] == "farm 07")
-    assert prepared_of(table, test="test").folding.kind == "nodes"
+    assert prepared_of(table, test="test").rows.folding.kind == "nodes"
 
 
 def test_rows_marked_at_random_are_folded_by_row():
     table = panel().assign(test=lambda t: np.arange(len(t)) % 5 == 0)
     found = prepared_of(table, test="test")
-    assert found.folding.kind == "rows"
-    assert "later rows" not in kinds(found.notes)
+    assert found.rows.folding.kind == "rows"
+    assert "later rows" not in kinds(found.design.notes)
 
 
 def test_windows_are_predicted_from_half_of_the_rows_at_least():
@@ -264,9 +265,9 @@ def test_windows_are_predicted_from_half_of_the_rows_at_least():
 def test_a_last_time_with_many_rows_is_held_out():
     """Three years: the last has more than the share, and is the test all the same."""
     found = prepared_of(panel(3), time="year")
-    assert len(np.unique(found.folding.times)) == 2
-    assert found.held_out.mean() == pytest.approx(1 / 3)
-    assert [len(held) for _, held in found.folding.folds] == [16]
+    assert len(np.unique(found.rows.folding.times)) == 2
+    assert found.rows.held_out.mean() == pytest.approx(1 / 3)
+    assert [len(held) for _, held in found.rows.folding.folds] == [16]
 
 
 # ---------------------------------------------------------------------- time as a feature
@@ -287,21 +288,21 @@ def test_the_time_is_a_feature_and_a_trend_is_learnt(features):
 def test_a_time_column_of_dates_has_a_trend():
     table = panel().assign(year=lambda t: pandas.to_datetime(t["year"].astype(str)))
     found = prepared_of(table, time="year")
-    names = found.encoder.get_feature_names_out()
+    names = found.rows.encoder.get_feature_names_out()
     assert "year days" in names
     days = (table["year"] - pandas.Timestamp(0)).dt.days.to_numpy(dtype=float)
-    train = days[~found.held_out]
-    np.testing.assert_allclose(found.rows.X[:, names.index("year days")], (days - train.mean()) / train.std())
+    train = days[~found.rows.held_out]
+    np.testing.assert_allclose(found.rows.rows.X[:, names.index("year days")], (days - train.mean()) / train.std())
 
 
 def test_months_are_dates():
     found = prepared_of(
         panel(36).assign(month=lambda t: [f"{2000 + k // 12 % 3}-{k % 12 + 1:02}" for k in range(len(t))])
     )
-    assert found.columns.dates == ("month",)
-    assert "month season sin" in found.encoder.get_feature_names_out()
+    assert found.rows.columns.dates == ("month",)
+    assert "month season sin" in found.rows.encoder.get_feature_names_out()
     seasons = farms().assign(season=lambda t: np.array(["1998-99", "1999-00", "2000-01"])[np.arange(len(t)) % 3])
-    assert prepared_of(seasons).columns.categories == ("soil", "season")
+    assert prepared_of(seasons).rows.columns.categories == ("soil", "season")
 
 
 @pytest.mark.parametrize("form", ["%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m/%d/%Y %H:%M", "quarter"])
@@ -310,13 +311,13 @@ def test_dates_as_people_write_them_are_read_like_iso(form):
     other = days.dt.to_period("Q").astype(str) if form == "quarter" else days.dt.strftime(form)
     iso = prepared_of(farms().assign(day=days.dt.strftime("%Y-%m-%d")), time="day")
     found = prepared_of(farms().assign(day=other), time="day")
-    np.testing.assert_array_equal(found.held_out, iso.held_out)
-    np.testing.assert_array_equal(found.rows.X, iso.rows.X)
+    np.testing.assert_array_equal(found.rows.held_out, iso.rows.held_out)
+    np.testing.assert_array_equal(found.rows.rows.X, iso.rows.rows.X)
 
 
 def test_a_day_that_might_be_a_month_is_read_as_in_training():
     days = pandas.Series(pandas.date_range("2024-01-01", periods=96)).dt.strftime("%m/%d/%Y")
-    column = prepared_of(farms().assign(day=days)).encoder.dates[0]
+    column = prepared_of(farms().assign(day=days)).rows.encoder.dates[0]
     one = pandas.Series(["03/02/2024"])
     assert column.numbers(one)[0, 0] - column.numbers(pandas.Series(["03/01/2024"]))[0, 0] == pytest.approx(1.0)
     with pytest.raises(InputError, match="Expected dates such as 01/31/2026 in column 'day', got '2024-03-02'"):
@@ -332,8 +333,8 @@ def test_a_time_whose_day_and_month_cannot_be_told_apart_is_refused():
 def test_rows_without_a_time_are_left_out_and_that_is_noted():
     table = panel().assign(year=lambda t: t["year"].where(np.arange(len(t)) % 10 > 0))
     found = prepared_of(table, time="year")
-    assert len(found.rows.y) == table["year"].notna().sum()
-    noted = {note.kind: note.values for note in found.notes}
+    assert len(found.rows.rows.y) == table["year"].notna().sum()
+    noted = {note.kind: note.values for note in found.design.notes}
     assert noted["rows without a time"] == {"count": int(table["year"].isna().sum())}
     assert "rows without a target" not in noted
 
@@ -360,8 +361,8 @@ def test_without_features_a_node_is_predicted_by_its_level():
 def test_numbers_with_some_texts_are_categories(values):
     table = farms(20).assign(grade=lambda t: np.array(values)[np.arange(len(t)) % 4])
     found = prepared_of(table)
-    assert "grade" in found.columns.categories
-    assert {f"grade_{value}" for value in values} <= set(found.encoder.get_feature_names_out())
+    assert "grade" in found.rows.columns.categories
+    assert {f"grade_{value}" for value in values} <= set(found.rows.encoder.get_feature_names_out())
 
 
 def test_a_few_texts_among_numbers_are_mistakes_and_the_rows_are_named():
@@ -369,7 +370,7 @@ def test_a_few_texts_among_numbers_are_mistakes_and_the_rows_are_named():
     table.loc[[3, 17], "price"] = ["dear", "cheap"]
     with pytest.raises(InputError, match=r"numbers in column 'price', got 'dear' and .* 2 of 160 rows \(index 3, 17\)"):
         prepared_of(table)
-    assert "price" in prepared_of(table, categorical="price").columns.categories
+    assert "price" in prepared_of(table, categorical="price").rows.columns.categories
 
 
 def test_where_categories_begin():
@@ -388,18 +389,18 @@ def test_where_categories_begin():
 def test_marks_of_missing_numbers():
     table = farms(20).assign(price=lambda t: np.where(np.arange(len(t)) % 3 == 0, "?", t["rain"].astype(str)))
     found = prepared_of(table)
-    assert "price" in found.columns.numbers
-    names = found.encoder.get_feature_names_out()
+    assert "price" in found.rows.columns.numbers
+    names = found.rows.encoder.get_feature_names_out()
     assert "missingindicator_price" in names
-    kept = found.rows.X[:, names.index("price")]
+    kept = found.rows.rows.X[:, names.index("price")]
     assert np.corrcoef(kept[np.arange(160) % 3 > 0], table["rain"][np.arange(160) % 3 > 0])[0, 1] > 0.9999
     assert len(np.unique(kept[::3])) == 1
 
 
 def test_a_column_without_values_is_left_out():
     found = prepared_of(farms().assign(comment=np.nan))
-    assert "comment" not in found.columns.features
-    assert "empty column" in kinds(found.notes)
+    assert "comment" not in found.rows.columns.features
+    assert "empty column" in kinds(found.design.notes)
 
 
 # ---------------------------------------------------------------------- targets
@@ -452,31 +453,31 @@ def test_the_kind_is_read_from_training_rows():
     table = farms().assign(test=lambda t: np.arange(len(t)) % 4 == 0, **{"yield": np.arange(96) % 2})
     table.loc[4, "yield"] = 7
     found = prepared_of(table, test="test")
-    assert found.target.classes == (0, 1)
-    assert "test rows of unseen classes" in kinds(found.notes)
+    assert found.rows.target.classes == (0, 1)
+    assert "test rows of unseen classes" in kinds(found.design.notes)
     spoilt = table.assign(**{"yield": table["yield"].where(~table["test"], np.arange(96) + 0.5)})
     spoilt.loc[8, "yield"] = 1.0
-    assert prepared_of(spoilt, test="test").target == found.target
+    assert prepared_of(spoilt, test="test").rows.target == found.rows.target
 
 
 def test_marks_of_missing_targets_are_no_targets():
     table = farms().assign(**{"yield": lambda t: t["yield"].astype(str).where(np.arange(len(t)) % 9 > 0, "?")})
     found = prepared_of(table)
-    assert found.target.kind == "number"
-    assert len(found.rows.y) == (table["yield"] != "?").sum()
-    assert next(note for note in found.notes if note.kind == "rows without a target").values == {"count": 11}
+    assert found.rows.target.kind == "number"
+    assert len(found.rows.rows.y) == (table["yield"] != "?").sum()
+    assert next(note for note in found.design.notes if note.kind == "rows without a target").values == {"count": 11}
 
 
 def test_whole_numbers_with_few_values_are_numbers_and_that_is_noted():
     table = farms().assign(**{"yield": np.arange(96) % 6})
     found = prepared_of(table)
-    assert found.target.kind == "number"
-    note = next(note for note in found.notes if note.kind == "whole numbers")
+    assert found.rows.target.kind == "number"
+    note = next(note for note in found.design.notes if note.kind == "whole numbers")
     assert note_text(note).startswith("The target has 6 different whole values and is read as a number")
-    assert "whole numbers" not in kinds(prepared_of(table, task="regression").notes)
-    assert prepared_of(table, task="classification").target.classes == (0, 1, 2, 3, 4, 5)
-    assert "classes" not in kinds(prepared_of(table.assign(**{"yield": np.arange(96) % 2})).notes)
-    assert "classes" in kinds(prepared_of(table.assign(**{"yield": 1 + np.arange(96) % 2})).notes)
+    assert "whole numbers" not in kinds(prepared_of(table, task="regression").design.notes)
+    assert prepared_of(table, task="classification").rows.target.classes == (0, 1, 2, 3, 4, 5)
+    assert "classes" not in kinds(prepared_of(table.assign(**{"yield": np.arange(96) % 2})).design.notes)
+    assert "classes" in kinds(prepared_of(table.assign(**{"yield": 1 + np.arange(96) % 2})).design.notes)
 
 
 @pytest.mark.parametrize(
@@ -499,27 +500,27 @@ def test_targets_that_make_no_sense(settings, words):
 
 def test_dates_that_are_tested_at_random_are_noted():
     table = panel().assign(year=lambda t: pandas.to_datetime(t["year"].astype(str)))
-    note = next(note for note in prepared_of(table).notes if note.kind == "dates at random")
+    note = next(note for note in prepared_of(table).design.notes if note.kind == "dates at random")
     assert "Column 'year' has dates" in note_text(note)
-    assert "dates at random" not in kinds(prepared_of(table, time="year").notes)
-    assert "dates at random" not in kinds(prepared_of(farms()).notes)
+    assert "dates at random" not in kinds(prepared_of(table, time="year").design.notes)
+    assert "dates at random" not in kinds(prepared_of(farms()).design.notes)
 
 
 def test_few_times_in_the_test_are_noted():
-    note = next(note for note in prepared_of(panel(20), time="year").notes if note.kind == "few times")
+    note = next(note for note in prepared_of(panel(20), time="year").design.notes if note.kind == "few times")
     assert note.values == {"count": 4}
     assert note_text(note).startswith("Different times in the test: only 4.")
-    assert "few times" not in kinds(prepared_of(panel(60), time="year").notes)
+    assert "few times" not in kinds(prepared_of(panel(60), time="year").design.notes)
 
 
 def test_a_rare_class_is_noted():
     table = farms(60).assign(**{"yield": lambda t: np.where(np.arange(len(t)) % 40 == 0, "rare", "often")})
     found = prepared_of(table)
-    assert (found.test.y == 1).sum() < 10 <= (found.test.y == 0).sum()
-    note = next(note for note in found.notes if note.kind == "rare class")
+    assert (found.rows.test.y == 1).sum() < 10 <= (found.rows.test.y == 0).sum()
+    note = next(note for note in found.design.notes if note.kind == "rare class")
     assert note_text(note).startswith("Of class 'rare' fewer than 10 rows are tested")
     balanced = table.assign(**{"yield": np.where(np.arange(len(table)) % 2, "a", "b")})
-    assert "rare class" not in kinds(prepared_of(balanced).notes)
+    assert "rare class" not in kinds(prepared_of(balanced).design.notes)
 
 
 @pytest.mark.parametrize("rows", [1000, 60])
@@ -529,20 +530,20 @@ def test_numbers_far_from_all_others_are_told(rows):
     price, y = rng.normal(size=(2, rows))
     table = pandas.DataFrame({"farm": list("ab") * (rows // 2), "price": price, "rare": 0, "yield": y})
     table.loc[3, ["price", "rare"]] = 1000, 1
-    note = next(note for note in prepared_of(table).notes if note.kind == "far numbers")
+    note = next(note for note in prepared_of(table).design.notes if note.kind == "far numbers")
     assert note.values == {"columns": ["price"], "count": 1}
     assert "more than ten deviations from the mean of its column: 1; columns 'price'." in note_text(note)
-    assert "far numbers" not in kinds(prepared_of(table.assign(price=price)).notes)
+    assert "far numbers" not in kinds(prepared_of(table.assign(price=price)).design.notes)
 
 
 def test_nodes_on_different_scales_are_noted():
     table = farms(20)
-    assert "different scales" not in kinds(prepared_of(table).notes)
+    assert "different scales" not in kinds(prepared_of(table).design.notes)
     number = table["farm"].str[-2:].astype(int)
     scaled = table.assign(**{"yield": table["yield"] * 3.0**number})
-    assert "different scales" in kinds(prepared_of(scaled).notes)
+    assert "different scales" in kinds(prepared_of(scaled).design.notes)
     few = farms(3, count=40)  # three rows a node: deviations differ by chance, not tenfold
-    assert "different scales" not in kinds(prepared_of(few).notes)
+    assert "different scales" not in kinds(prepared_of(few).design.notes)
 
 
 # ---------------------------------------------------------------------- what can be read in two ways

@@ -339,11 +339,11 @@ def test_rivals_on_a_table():
     table = pandas.DataFrame({"shop": shop, "price": rng.normal(size=180), "lat": 60.0 + shop, "lon": 20.0 + shop % 2})
     table["sales"] = 10 * shop + table["price"] + rng.normal(size=180)
     prepared = prepare(table, Settings.of({"node": "shop", "target": "sales"}))
-    np.testing.assert_allclose(prepared.test.place, prepared.places[prepared.test.owner], rtol=1e-12)
+    np.testing.assert_allclose(prepared.rows.test.place, prepared.design.places[prepared.rows.test.owner], rtol=1e-12)
     for each in CHEAP:
-        assert each.applies(prepared.training, prepared.target) is None
-        found = each.predict(prepared.training, prepared.test, prepared.target, len(prepared.names))
-        assert np.sqrt(prepared.target.loss(found, prepared.test.y).mean()) < 3
+        assert each.applies(prepared.rows.training, prepared.rows.target) is None
+        found = each.predict(prepared.rows.training, prepared.rows.test, prepared.rows.target, len(prepared.rows.nodes))
+        assert np.sqrt(prepared.rows.target.loss(found, prepared.rows.test.y).mean()) < 3
 
 
 def test_wind(shared_data):
@@ -384,10 +384,10 @@ def small_table(**options):
 def test_splits_are_other_seeds_or_earlier_dates(real_data):
     first, second = real_data.prepared_splits(small_table(), 2)
     assert (first.settings.seed, second.settings.seed) == (0, 1)
-    assert (first.held_out != second.held_out).any()
+    assert (first.rows.held_out != second.rows.held_out).any()
     first, second = real_data.prepared_splits(small_table(time="day"), 2)
-    assert (first.table["day"].max(), second.table["day"].max()) == (39, 37)
-    for split in (first, second):
+    assert (first.rows.table["day"].max(), second.rows.table["day"].max()) == (39, 37)
+    for split in (first.rows, second.rows):
         assert split.table["day"][split.held_out].min() > split.table["day"][~split.held_out].max()
 
 
@@ -403,12 +403,12 @@ def test_errors_of_rivals_are_means_over_nodes(real_data, monkeypatch):
     failing = replace(ALL["ridge"], predict=_fails)
     monkeypatch.setattr(comparison, "OTHERS", (failing,))
     assert set(real_data.errors_and_seconds(prepared)[0].index) == {"final", "boosting", "dummies"}
-    chosen = replace(prepared, settings=replace(prepared.settings, rivals=True))
+    chosen = replace(prepared, design=replace(prepared.design, settings=replace(prepared.settings, rivals=True)))
     assert any(
         "'one regression' takes no part" in note and "it failed" in note for note in learn_prepared(chosen).notes
     )
-    test, target = prepared.test, prepared.target
-    loss = target.loss(ALL["dummies"].predict(prepared.training, test, target, 6), test.y)
+    test, target = prepared.rows.test, prepared.rows.target
+    loss = target.loss(ALL["dummies"].predict(prepared.rows.training, test, target, 6), test.y)
     by_node = pandas.Series(loss).groupby(test.owner).mean()
     assert errors["dummies"] == pytest.approx(np.sqrt(by_node.mean()))
 

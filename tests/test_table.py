@@ -136,29 +136,29 @@ def test_the_task_is_recognised_and_can_be_forced(values, task, classes):
 
 def test_a_share_of_every_node_is_held_out():
     prepared = prepare(shops(), Settings("shop", "sales", test=0.2))
-    assert (np.bincount(prepared.test.owner) == 6).all()
+    assert (np.bincount(prepared.rows.test.owner) == 6).all()
     single = shops(1, count=200)
-    held = prepare(single.assign(day=range(200)), Settings("shop", "sales", test=0.25)).held_out
+    held = prepare(single.assign(day=range(200)), Settings("shop", "sales", test=0.25)).rows.held_out
     assert 30 <= held.sum() <= 70
 
 
 def test_the_last_rows_in_time_are_held_out_and_folds_look_back():
     table = shops()
     prepared = prepare(table, Settings("shop", "sales", time="day"))
-    assert table["day"][~prepared.held_out].max() < table["day"][prepared.held_out].min()
-    assert prepared.folding.kind == "times"
-    times = prepared.folding.times
-    assert len(prepared.folding.folds) == 3
-    for before, after in prepared.folding.folds:
+    assert table["day"][~prepared.rows.held_out].max() < table["day"][prepared.rows.held_out].min()
+    assert prepared.rows.folding.kind == "times"
+    times = prepared.rows.folding.times
+    assert len(prepared.rows.folding.folds) == 3
+    for before, after in prepared.rows.folding.folds:
         assert times[before].max() < times[after].min()
 
 
 def test_folds_are_disjoint_and_complete():
     prepared = prepare(shops(), Settings("shop", "sales", folds=4))
-    parts = prepared.folding.folds
-    assert prepared.folding.kind == "rows"
+    parts = prepared.rows.folding.folds
+    assert prepared.rows.folding.kind == "rows"
     assert len(parts) == 4
-    assert sum(held.astype(int) for _, held in parts).tolist() == [1] * len(prepared.training.y)
+    assert sum(held.astype(int) for _, held in parts).tolist() == [1] * len(prepared.rows.training.y)
     assert all((seen == ~held).all() for seen, held in parts)
 
 
@@ -186,8 +186,8 @@ def test_rows_are_spread_evenly():
 def test_marked_rows_are_the_test():
     table = shops().assign(part=lambda t: np.where(np.arange(len(t)) % 5 == 0, "test", "train"))
     prepared = prepare(table, Settings("shop", "sales", test="part"))
-    assert (prepared.held_out == (table["part"] == "test")).all()
-    assert "part" not in prepared.columns.features
+    assert (prepared.rows.held_out == (table["part"] == "test")).all()
+    assert "part" not in prepared.rows.columns.features
 
 
 # ---------------------------------------------------------------------- learning
@@ -225,17 +225,19 @@ def test_where_nodes_have_nothing_in_common_the_blend_is_as_good_as_alone():
 def test_baselines_are_those_of_scikit_learn(run):
     table = shops()
     prepared = prepare(table, run.settings)
-    training, truth = prepared.training, prepared.test.y
+    training, truth = prepared.rows.training, prepared.rows.test.y
     ridge = {name: run.entries[name].value[0] for name in ("pooled", "alone")}
     # ours: Σ (z − y)² + (ridge / 2)‖w‖²
     pooled = Ridge(ridge["pooled"] / 2).fit(training.X, training.y)
-    np.testing.assert_allclose(run.predict_rows("pooled", prepared.rows), pooled.predict(prepared.rows.X), atol=1e-8)
+    np.testing.assert_allclose(
+        run.predict_rows("pooled", prepared.rows.rows), pooled.predict(prepared.rows.rows.X), atol=1e-8
+    )
     errors = []
     for node in range(8):
-        mine, tested = training.owner == node, prepared.test.owner == node
+        mine, tested = training.owner == node, prepared.rows.test.owner == node
         alone = Ridge(ridge["alone"] / 2).fit(training.X[mine], training.y[mine])
-        said = alone.predict(prepared.test.X[tested])
-        errors.append(np.mean((prepared.target.spread * (said - truth[tested])) ** 2))
+        said = alone.predict(prepared.rows.test.X[tested])
+        errors.append(np.mean((prepared.rows.target.spread * (said - truth[tested])) ** 2))
     assert run.leaderboard["error"]["alone"] == pytest.approx(np.sqrt(np.mean(errors)), rel=1e-6)
     assert run.nodes["error_alone"].to_numpy() == pytest.approx(np.sqrt(errors), rel=1e-6)
 
@@ -246,15 +248,17 @@ def test_a_large_lam_gives_the_pooled_model():
     options = {"node": "shop", "target": "sales", "features": ["price", "district"], "graph": "complete"}
     far = learn(table, lam=1e6, method="gtvmin-smooth", progress=False, **options)
     prepared = prepare(table, far.settings)
-    pooled = Ridge(8 * far.algorithm.loss.ridge / 2).fit(prepared.training.X, prepared.training.y)
-    np.testing.assert_allclose(far.predict_rows("tailored", prepared.rows), pooled.predict(prepared.rows.X), atol=1e-4)
+    pooled = Ridge(8 * far.algorithm.loss.ridge / 2).fit(prepared.rows.training.X, prepared.rows.training.y)
+    np.testing.assert_allclose(
+        far.predict_rows("tailored", prepared.rows.rows), pooled.predict(prepared.rows.rows.X), atol=1e-4
+    )
     assert 8 * far.algorithm.loss.ridge <= far.entries["pooled"].value[0]
 
 
 def test_test_targets_are_not_looked_at():
     table = shops()
     settings = {"node": "shop", "target": "sales", "features": ["price", "district"], "progress": False}
-    held_out = prepare(table, Settings("shop", "sales", features=("price", "district"))).held_out
+    held_out = prepare(table, Settings("shop", "sales", features=("price", "district"))).rows.held_out
     spoilt = table.copy()
     spoilt.loc[held_out, "sales"] = 1e3 * np.random.default_rng(3).normal(size=held_out.sum())
     one, other = learn(table, **settings), learn(spoilt, **settings)
@@ -348,7 +352,7 @@ def test_groups_explain_most_of_the_variance():
 
 def test_a_table_run_keeps_its_runs(run):
     assert {role: type(each) for role, each in run.runs.items()} == dict.fromkeys(run.runs, kinfolk.Run)
-    assert set(run.runs) == {"tailored", "alone", "pooled"}  # so few nodes have no other graph
+    assert set(run.runs) == {"tailored", "alone"}  # the pooled model comes from sums; so few nodes have no other graph
     assert run.runs["tailored"].models is run.models
     assert run.certificate is run.runs["tailored"].certificate
     assert run.certificate.residual < 1e-6
@@ -514,7 +518,7 @@ def test_unknown_nodes():
     pooled = found.predict(bare, unknown="pooled")
     prepared = prepare(table, found.settings)
     anywhere = Rows(encode(found.encoder, bare, found.columns), np.zeros(3), np.zeros(3, int), None)
-    np.testing.assert_allclose(pooled, prepared.target.decode(found.predict_rows("pooled", anywhere)))
+    np.testing.assert_allclose(pooled, prepared.rows.target.decode(found.predict_rows("pooled", anywhere)))
 
 
 def test_values_have_one_text_whatever_their_type():

@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 
 from kinfolk import GTVMin, InputError, Tolerance, fit, learn, load
 from kinfolk.engine.run import Run
-from kinfolk.tables.keeping import KeptChoice
+from kinfolk.tables import keeping
 from kinfolk.tables.workplace import REPLACED, Workplace
 from test_cli import invoke
 from test_table import shops
@@ -30,7 +30,7 @@ def grown(rows=20, seed=3):
 
 def cold(run, new, monkeypatch, **options):
     """The same update, with nothing taken over from the models before."""
-    monkeypatch.setattr(KeptChoice, "start", lambda *_: None)
+    monkeypatch.setattr(keeping, "start_from", lambda *_: None)
     return run.update(new, progress=False, **options)
 
 

@@ -242,6 +242,30 @@ def check_algorithm(
             raise AssertionError("an edgeless network must be legal, or refused because it has no edges") from error
 
 
+def check_member(member: Any) -> None:
+    """A member of the ensemble keeps the promises that the main job on tables relies on.
+
+    With numbers, two classes and later times, as far as it supports them: it declares what it is called, what it needs
+    to see and what is tuned; values to try are tuples of floats; predictions have the right shape and are finite
+    wherever a node has training rows; they are the same when it is fitted again, and do not depend on targets of rows
+    that are held out; ``fits``, ``predictions`` and ``final`` agree; what it has learnt can be saved and loaded.
+
+    Parameters
+    ----------
+    member : Member or estimator
+        What is checked: a member, or an estimator that ``members`` takes.
+
+    >>> from sklearn.linear_model import Ridge
+    >>> check_member(Ridge())
+    """
+    from kinfolk.tables.members.checking import check
+    from kinfolk.tables.members.member import Member
+    from kinfolk.tables.members.own import OwnEstimator
+
+    member = member() if isinstance(member, type) else member
+    check(member if isinstance(member, Member) else OwnEstimator(member))
+
+
 def _short_run(network: Network, algorithm: Algorithm[Any], rounds: int, participation: Any, engine: Engine) -> Run:
     return fit(
         network, algorithm, rounds=rounds, stop=None, participation=participation, engine=engine, measure_every=3,

@@ -250,10 +250,6 @@ FULL: dict[str, Case] = {
         "a quantile, whole nodes, a map, all members", "quantile", (16, 12), places=True, hold="nodes", quick=False
     ),
     "counts-times": table_case("counts, later times, all members", "count", (10, 30), time="day", quick=False),
-    "sites-numbers-tied": site_case(
-        "numbers over 2 sites, boosting tied by predictions", "number", 2, (6, 20),
-        members=("pooled", "slopes", "tailored", "wide", "site-boosted", "site-tied"), folds=2, quick=False,
-    ),
     "sites-two-classes-auto": site_case(
         "two classes over 2 sites, λ is chosen, the usual members", "two", 2, (8, 20), places=True, quick=False
     ),

@@ -131,7 +131,7 @@ def services_of(tables: Mapping[str, pandas.DataFrame], folder: Path) -> dict[st
 
 def learnt_together(post: Called, edges: Any, secure: bool, settings: Mapping[str, Any]) -> Any:
     """The run of the coordinator."""
-    from kinfolk.federation.tables.learning import learn_together
+    from kinfolk.federation.tables.federated_job import learn_together
     from kinfolk.tables import Settings
 
     return learn_together(post, list(post.services), Settings.of(settings), edges=edges, secure=secure)

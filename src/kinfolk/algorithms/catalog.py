@@ -14,7 +14,6 @@ from kinfolk.algorithms import (
     fesem,
     ifca,
     local_work,
-    newton,
     pfedme,
     scaffold,
     torch_descent,
@@ -31,7 +30,7 @@ from kinfolk.local_models import discrepancies, least_squares
 from kinfolk.objective import couplings, losses
 
 TYPES: tuple[type, ...] = (
-    GTVMin, Inexact, newton.Newton, InProcess, Ray, Tolerance, baselines.Local, baselines.Pooled, fedavg.FedAvg,
+    GTVMin, Inexact, InProcess, Ray, Tolerance, baselines.Local, baselines.Pooled, fedavg.FedAvg,
     fedgd.FedGD, fedrelax.FedRelax, ifca.IFCA, ifca.Uniform, ifca.OneOf, ifca.Given, ifca.Redrawn, pfedme.PFedMe,
     torch_descent.TorchDescent, dfl.DFL, fedprox.FedProx, scaffold.SCAFFOLD, fesem.FeSEM, fesem.SquaredEuclidean,
     fesem.Manhattan, local_work.Decay,

@@ -118,7 +118,7 @@ def print_fitted(folder: Path, console: Console) -> None:
     console.print(shown(found["judgement"]))
     for note in found["notes"]:
         console.print(shown(note))
-    console.print(f"{found['exchanges']} exchanges with every site, {found['lanes']} fits.", highlight=False)
+    console.print(f"{found['exchanges']} exchanges with every site.", highlight=False)
     page = write_fitted(Agreement.read(folder).name, found, read_members(folder), folder / PAGE)
     console.print("The page:", shown(page, style="bold"))
 

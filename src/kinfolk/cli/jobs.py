@@ -28,10 +28,11 @@ from kinfolk.tables import Settings, TableRun, load, read_table
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.learning import compare, learn_prepared
 from kinfolk.tables.loading import load_results
+from kinfolk.tables.members.saving import check_storable
 from kinfolk.tables.own_code import code_file, code_files
 from kinfolk.tables.prepared import Prepared, prepare
 from kinfolk.tables.reading import read_grown
-from kinfolk.tables.settings import read_toml
+from kinfolk.tables.settings import PLUS, read_toml
 from kinfolk.tables.storage import PAGE, renew_page, results_for_programs, save_in
 from kinfolk.tables.workplace import REPLACED, Workplace, check_free
 from kinfolk.version import __version__
@@ -56,6 +57,7 @@ def fit_table(
     whole = check_free(folder, force)
     folder = whole if ".." in folder.parts else folder
     prepared = _prepared(tables, pairs, given)
+    check_storable(prepared)
     with Workplace.opened(whole) as work:
         run = _fit(prepared, repeat_of(tables, pairs), work, force, Console(stderr=as_json))
     if as_json:
@@ -112,8 +114,9 @@ def _prepared(tables: list[Path], edges: list[Path], given: dict[str, Any]) -> P
 
 def _absolute(place: str) -> str:
     """``file.py:Name`` with the whole path, so that a run can be repeated from anywhere."""
-    source = code_file(place)
-    return place if source is None else f"{source}:{place.rpartition(':')[2]}"
+    plus, name = PLUS * place.startswith(PLUS), place.removeprefix(PLUS)
+    source = code_file(name)
+    return place if source is None else f"{plus}{source}:{name.rpartition(':')[2]}"
 
 
 def _fit(prepared: Prepared, repeat: dict[str, Any], work: Workplace, force: bool, console: Console) -> TableRun:

@@ -36,7 +36,7 @@ SETTINGS = {  # those of ``kinfolk.tables.Settings``: the type, what it takes, a
     "task": (str, None, "auto, regression, classification, count or quantile. [default: auto]"),
     "quantile": (float, None, "The quantile to predict, for the task quantile. [default: 0.5]"),
     "folds": (str, None, "Parts for cross-validation, or auto. [default: auto]"),
-    "members": (str, "A,B", "Members of the blend, or file.py:Name. [default: all]"),
+    "members": (str, "A,B", "Members: a list replaces the usual ones, +file.py:Name adds one to them. [default: all]"),
     "seed": (int, None, "Seed of all random draws. [default: 0]"),
 }
 

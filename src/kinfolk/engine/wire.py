@@ -9,7 +9,7 @@ bytes      content
 =========  =======================================================================================
 4          ``kin1``
 1          kind of message
-16, 4, 8   key: run, lane, number of the request
+16, 4, 8   key: run, query, number of the request
 4, 2       length of the text, number of arrays
 each       length of the name (1), name, code of the type (1), number of axes (1), axes (8 each)
 rest       the text in UTF-8, then all arrays in C order, little-endian
@@ -33,7 +33,7 @@ from kinfolk.engine.protocol import Arrays, Sent
 MAGIC = b"kin1"
 KINDS = (
     "hello", "introduction", "join", "joined", "request", "answer", "refusal", "letter", "exchange", "end", "ended",
-    "lanes", "work", "result",
+    "work", "result",
 )  # fmt: skip
 TYPES = ("float64", "float32", "int64", "int32", "uint8", "bool", "uint64", "int8", "int16", "float16")
 CODES = {np.dtype(name): code for code, name in enumerate(TYPES)}
@@ -49,7 +49,7 @@ class Key(NamedTuple):
     """Which request of which run this is; one that comes again has the same key and gets the same answer."""
 
     run: bytes = bytes(16)
-    lane: int = 0
+    query: int = 0  # which one of those that are declared, in what is asked about a table
     number: int = 0
 
 
@@ -219,12 +219,12 @@ class _Reader:
         return self.content[self.place - size : self.place]
 
     def head(self) -> tuple[str, Key, int, int]:
-        magic, kind, run, lane, number, length, count = HEAD.unpack(self._take(HEAD.size))
+        magic, kind, run, query, number, length, count = HEAD.unpack(self._take(HEAD.size))
         if magic != MAGIC or kind >= len(KINDS):
             raise WireError(
                 "Expected a message of kinfolk, got something else: both ends need versions that fit together."
             )
-        return KINDS[kind], Key(run, lane, number), length, count
+        return KINDS[kind], Key(run, query, number), length, count
 
     def entry(self) -> _Entry:
         (length,) = struct.unpack("<B", self._take(1))

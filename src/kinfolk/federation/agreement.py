@@ -25,8 +25,8 @@ from kinfolk.engine.protocol import Algorithm
 from kinfolk.federation.files import replace_file
 from kinfolk.federation.joining import Schema
 from kinfolk.federation.named import ALONE, COMPARISONS, DEFAULT, TAILORED, compared_with, model_of, read_algorithm
-from kinfolk.federation.tables.agreeing import check_settings
 from kinfolk.federation.tables.kept import SITE
+from kinfolk.federation.tables.schema import check_settings
 from kinfolk.network import graphs
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.network.graph import Graph

@@ -20,6 +20,8 @@ APART = 4.0  # two variances differ by more than chance explains
 SMALLEST = 1e-18  # of a variance, as a part of the square of the values
 LEAST = 1e-200  # of a variance: squares divided by it are finite
 SOLVED = 1e-10  # mean of squares, in deviations: no other start does better
+ROUNDING = 1e-9  # of the largest number: what varies by less tells nothing that could be told apart from rounding
+EARLY = 10  # numbers for every unknown that are tried by themselves: later ones may follow from them in rough ways
 
 
 class Told(NamedTuple):
@@ -94,6 +96,9 @@ def reconstructed(
 ) -> Floats:
     """The row with which what is read would be nearest to what was read: least squares, from several starts.
 
+    Every number counts by how far it varies over the starts. Before that the first ones are tried by themselves, in one
+    unit: numbers that hardly vary would lead astray, and those late in an iteration are not smooth in the row.
+
     Parameters
     ----------
     read : callable
@@ -116,14 +121,25 @@ def reconstructed(
     [2.0, 3.0]
     """
     spread = np.std([observed, *(read(start) for start in starts)], axis=0)
-    scale = np.where(spread > 0, spread, 1.0)
-    best, reached = np.asarray(starts[0]), np.inf
-    for start in starts:
-        if (((read(start) - observed) / scale) ** 2).sum() < SOLVED * len(observed):
+    scale = np.where(spread > ROUNDING * np.abs(observed).max(), spread, 1.0)
+    count = EARLY * len(starts[0])
+    unit = float(np.sqrt((spread[:count] ** 2).mean())) or 1.0
+
+    def misfit(row: Floats) -> Floats:
+        return np.asarray((read(row) - observed) / scale)
+
+    def early(row: Floats) -> Floats:
+        return np.asarray((read(row) - observed)[:count] / unit)
+
+    nearest = min(starts, key=lambda start: float((early(start) ** 2).sum()))
+    best, reached = np.asarray(nearest), np.inf
+    for compared, start in ((early, nearest), *((misfit, start) for start in starts)):
+        if (misfit(start) ** 2).sum() < SOLVED * len(observed):
             return np.asarray(start)
-        found = scipy.optimize.least_squares(lambda row: (read(row) - observed) / scale, start, max_nfev=evaluations)
-        if np.isfinite(found.cost) and found.cost < reached:
-            best, reached = found.x, float(found.cost)
+        found = scipy.optimize.least_squares(compared, start, max_nfev=evaluations).x
+        cost = float((misfit(found) ** 2).sum()) / 2
+        if np.isfinite(cost) and cost < reached:
+            best, reached = found, cost
         if reached < SOLVED * len(observed):
             break
     return best

@@ -33,7 +33,7 @@ from kinfolk.federation.keys import SiteKey
 from kinfolk.federation.ledger import Ledger
 from kinfolk.federation.rows import SiteRows
 from kinfolk.federation.service import CURRENT, Agreed, kept_mark
-from kinfolk.federation.site_run import JOINED, RECORDED, Care, SiteRun
+from kinfolk.federation.site_run import JOINED, RECORDED, Care, SiteRun, run_folder
 from kinfolk.federation.spending import noise_of, spent
 from kinfolk.progress import Bar, progress_bar
 from kinfolk.report.privacy_words import AUDIT_KNOWS
@@ -111,8 +111,6 @@ class RecordedRun:
         What it was asked.
     noise : Noise, optional
         With which it was run.
-    hidden : sequence of str
-        Arrays for the coordinator that it could not read.
     """
 
     name: str
@@ -122,29 +120,27 @@ class RecordedRun:
     key: SiteKey
     requests: Sequence[bytes]
     noise: Noise | None = None
-    hidden: Sequence[str] = ()
     effort: Effort = THOROUGH
 
     @classmethod
     def read(cls, name: str, folder: Path, rows: SiteRows, agreed: Agreed) -> RecordedRun:
         """The last run in the folder of a site, with the rows that it was made with."""
         current = folder / CURRENT
-        found = sorted((folder / "runs").glob(f"{current.read_text()}-*")) if current.exists() else []
-        found = [each for each in found if (each / JOINED).exists() and (each / RECORDED).exists()]
-        requests = records_of(found[0] / RECORDED) if found else []
+        kept = run_folder(folder, current.read_text() if current.exists() else "")
+        requests = records_of(kept / RECORDED) if (kept / JOINED).exists() and (kept / RECORDED).exists() else []
         if not requests:
             raise InputError(
                 f"Expected a run that was recorded in {str(folder)!r}, found none: take part with --record."
             )
         if kept_mark(folder) != rows.mark:
             raise InputError(f"Expected the rows that site {name!r} has taken part with, got others: pass that table.")
-        joined = (found[0] / JOINED).read_bytes()
+        joined = (kept / JOINED).read_bytes()
         join = Join.decode(joined, list(rows.nodes))
         algorithm = agreed.algorithm(join.spec)
         if algorithm is None:
             raise InputError("Expected the run of this invitation, the folder has one of another: pass its invitation.")
         ordered = rows.with_features(join.features)
-        return cls(name, joined, algorithm, ordered, SiteKey.at(folder), requests, noise_of(found[0]))
+        return cls(name, joined, algorithm, ordered, SiteKey.at(folder), requests, noise_of(kept))
 
     def _join(self) -> Join:
         """Decoded anew, as what is computed from rows is kept with it."""
@@ -219,8 +215,7 @@ class RecordedRun:
                 name = self.join.peers[site].name
                 if name in parts:
                     parts[name] += [values[self._routes[name] == node].ravel() for values in arrays.values()]
-            read = [values for name, values in told.coordinator.items() if name not in self.hidden]
-            parts[COORDINATOR] += [values[told.senders == number].ravel() for values in read]
+            parts[COORDINATOR] += [values[told.senders == number].ravel() for values in told.coordinator.values()]
             parts[COORDINATOR] += [np.atleast_1d(values[node]).ravel() for values in told.scalars.values()]
             parts[RELAY].append(np.array([len(sealed)], dtype=np.float64))
         return {name: finite(np.concatenate(part)) for name, part in parts.items() if part}

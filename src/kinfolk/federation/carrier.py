@@ -32,10 +32,10 @@ class Post(Protocol):
 class Record:
     """The answers of a run, on the disk if there is a folder; what it has already is not asked for again."""
 
-    def __init__(self, journal: Journal | None, about: str, run: bytes | None = None) -> None:
+    def __init__(self, journal: Journal | None, about: str) -> None:
         self.journal = journal
         found = [] if journal is None else list(journal.found)
-        self.run = (run or uuid.uuid4().bytes) if not found else found[0][:16]
+        self.run = found[0][:16] if found else uuid.uuid4().bytes
         if found and found[0][16:] != about.encode():
             raise InputError(
                 "Expected the run that the journal of this coordinator has begun, got another algorithm or other "
@@ -89,13 +89,11 @@ class FederationCarrier:
         record: Record,
         patience: float,
         join: Callable[[], None],
-        lane: int = 0,
         traffic: Traffic | None = None,
     ) -> None:
         self._join: Callable[[], None] | None = join if record.known else None  # before the first request that is new
         self.post, self.names, self.terms, self.record, self.patience = post, names, terms, record, patience
         self.sites: list[Scope] = [each.scope for each in terms]
-        self.lane = lane
         self.number = 0
         self.bytes_carried = 0
         self.traffic = Traffic() if traffic is None else traffic
@@ -106,7 +104,7 @@ class FederationCarrier:
     def exchange(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, Messages | Missing]:
         """Ask the sites, unless the record has what they answered."""
         self.number += 1
-        key, asked = Key(self.record.run, self.lane, self.number), _digest(requests)
+        key, asked = Key(self.record.run, number=self.number), _digest(requests)
         blobs = self.record.past(self.number, asked)
         if blobs is None:
             if self._join is not None:

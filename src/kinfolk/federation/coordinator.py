@@ -8,74 +8,30 @@ where it was, and goes on.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from kinfolk.checks import InputError
-from kinfolk.engine.fit import fit
 from kinfolk.engine.protocol import Algorithm, Coordinated, Missing, Replies
-from kinfolk.engine.run import Run
 from kinfolk.engine.specs import Spec, differences, spec_of
 from kinfolk.engine.wire import Key, WireError
 from kinfolk.federation.carrier import FederationCarrier, Post, Record, refusal_in
 from kinfolk.federation.files import Journal, locked
 from kinfolk.federation.gathering import Members
-from kinfolk.federation.joining import (
-    ALL_ROWS,
-    MOST_TEXT,
-    Introduction,
-    Join,
-    Schema,
-    introduction_expected,
-    terms_of,
-)
-from kinfolk.federation.lanes import together
+from kinfolk.federation.joining import MOST_TEXT, Introduction, Join, Schema, introduction_expected, terms_of
 from kinfolk.federation.service import read_joined, without
 from kinfolk.federation.traffic import Traffic
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.network.graph import Graph
 from kinfolk.network.problem import Problem
 from kinfolk.network.site import scene_of
-from kinfolk.typing import Bools
 
 JOURNAL = "answers"
 ANY = Schema()
-
-
-@dataclass(frozen=True)
-class LaneFit:
-    """One of several fits that are made at the same time."""
-
-    algorithm: Algorithm[Any]
-    graph: Graph | None = None  # None: that of the federation
-    has_data: Bools | None = None  # (nodes,) who has rows in this part; None: as the sites have introduced themselves
-    part: int = ALL_ROWS  # of the rows of every site
-
-
-class LaneRuns(NamedTuple):
-    """What came of several fits that were made at the same time."""
-
-    run: bytes  # names the run whose lanes they are
-    runs: list[Run]
-    exchanges: int
-
-
-class _LaneEngine:
-    """Opens the carrier of one lane."""
-
-    def __init__(self, federation: Federation, members: Members, post: Post, key: Key, part: int) -> None:
-        self.federation, self.members, self.post, self.key, self.part = federation, members, post, key, part
-
-    def open(self, problem: Problem, algorithm: Algorithm[Any]) -> FederationCarrier:
-        """A carrier that shares its messages with the other lanes."""
-        record = Record(None, "", self.key.run)
-        return self.federation.carrier(self.members, algorithm, self.post, record, self.key.lane, self.part)
 
 
 class Federation:
@@ -150,19 +106,6 @@ class Federation:
             raise InputError("Expected the problem of this federation, got another: pass what gather() returns.")
         self._runs += 1
         record = Record(self._journal(), self._about(algorithm))
-        return self.carrier(self.members, algorithm, self.post, record)
-
-    def carrier(
-        self,
-        members: Members,
-        algorithm: Algorithm[Any],
-        post: Post,
-        record: Record,
-        lane: int = 0,
-        part: int = ALL_ROWS,
-    ) -> FederationCarrier:
-        """A carrier of a run, or of a lane of it: on a part of the rows, perhaps with another graph."""
-        problem = members.problem
         sends, replies = algorithm.sends(problem), _replies(algorithm, problem)
         if sends is None or replies is None:
             lacking = "sends()" if sends is None else "replies()"
@@ -170,53 +113,12 @@ class Federation:
                 f"Expected an algorithm that declares all its messages, {type(algorithm).__name__} does not: give it a "
                 f"method {lacking}."
             )
-        joins = self._joins(members, algorithm, Key(record.run, lane), replies, part)
-        joined = partial(self._join, post, joins, spec_of(algorithm), type(algorithm).own_choice)
+        joins = self._joins(self.members, algorithm, Key(record.run), replies)
+        joined = partial(self._join, joins, spec_of(algorithm), type(algorithm).own_choice)
         if not record.known:
             joined()  # a run that goes on joins when there is something to ask: the sites may be in a later one
         terms = [terms_of(join.scene, join.homes, problem.graph.node_count, sends, replies) for join in joins]
-        return FederationCarrier(post, self.sites, terms, record, self.patience, joined, lane, self.traffic)
-
-    def fit_lanes(self, fits: Sequence[LaneFit], *, run: bytes | None = None, **options: Any) -> LaneRuns:
-        """Make several fits at the same time, in as many exchanges as the longest of them takes.
-
-        Parameters
-        ----------
-        fits : sequence of LaneFit
-            What is fitted; the number of a fit is that of its lane.
-        run : bytes, optional
-            Names the run, if it has to have the same name after a crash.
-        **options
-            Of ``fit``: rounds, stop, measure_every, ...
-
-        Returns
-        -------
-        LaneRuns
-            The runs in this order; the models stay at the sites, by lane.
-        """
-        if self.members is None:
-            raise InputError("Expected a federation that has gathered, got one that has not: call gather() first.")
-        name = run or uuid.uuid4().bytes
-
-        def work(each: LaneFit, post: Post, lane: int) -> Run:
-            members = self.members_on(each.graph, each.has_data)
-            engine = _LaneEngine(self, members, post, Key(name, lane), each.part)
-            return fit(members.problem, each.algorithm, engine=engine, progress=False, **options)
-
-        return LaneRuns(name, *together(self.post, Key(name), [partial(work, each) for each in fits]))
-
-    def members_on(self, graph: Graph | None, has_data: Bools | None) -> Members:
-        """The same sites on another graph, or with other nodes without rows."""
-        assert self.members is not None
-        problem = self.members.problem
-        if graph is None and has_data is None:
-            return self.members
-        known = problem.has_data if has_data is None else has_data
-        other = Problem(
-            graph or problem.graph, features=problem.features, has_data=known, classes=problem.classes,
-            public=problem.public,
-        )  # fmt: skip
-        return replace(self.members, problem=other)
+        return FederationCarrier(self.post, self.sites, terms, record, self.patience, joined, self.traffic)
 
     def _about(self, algorithm: Algorithm[Any]) -> str:
         """What is run, and with whom."""
@@ -231,24 +133,24 @@ class Federation:
         self._journals.append(Journal(self.folder / f"{JOURNAL}-{self._runs}"))
         return self._journals[-1]
 
-    def _join(self, post: Post, joins: Sequence[Join], spec: Spec, own: Sequence[str]) -> None:
+    def _join(self, joins: Sequence[Join], spec: Spec, own: Sequence[str]) -> None:
         """Bring every site its join; each must answer that it runs the same."""
         blobs = {name: join.encode() for name, join in zip(self.sites, joins, strict=True)}
-        for name, answer in post.ask(blobs, dict.fromkeys(blobs, MOST_TEXT), self.patience).items():
+        for name, answer in self.post.ask(blobs, dict.fromkeys(blobs, MOST_TEXT), self.patience).items():
             theirs = read_joined(accepted(name, answer), joins[0].key)
             ours = json.loads(json.dumps(spec))
             found = list(differences(without(ours, own), without(theirs, own), f"the algorithm at site {name!r}"))
             if found:
                 raise InputError(f"Expected the same algorithm at all sites: {'; '.join(found[:3])}.")
 
-    def _joins(self, members: Members, algorithm: Algorithm[Any], key: Key, replies: Replies, part: int) -> list[Join]:
+    def _joins(self, members: Members, algorithm: Algorithm[Any], key: Key, replies: Replies) -> list[Join]:
         spec, out = spec_of(algorithm), []
         for site in range(len(self.sites)):
             scene = scene_of(members.problem, *members.scope(site))
             homes = members.home[scene.outside]
             peers = {other: members.peer(other) for other in np.unique(homes).tolist()}
             features, nodes = members.problem.features, members.problem.graph.node_count
-            rest = (replies, members.test, part, members.units)
+            rest = (replies, members.test, members.units)
             out.append(Join(key, site, scene, homes, spec, features, nodes, peers, *rest))
         return out
 

@@ -27,7 +27,7 @@ from kinfolk.network.site import Site
 from kinfolk.typing import Bools, Floats, Ints
 from kinfolk.version import __version__
 
-PROTOCOL = 2
+PROTOCOL = 3
 MOST_TEXT = 2**24  # bytes of names and specs
 MOST_JOIN = 2**28  # bytes of a join
 MOST_NUMBERS = 2**27  # in an array
@@ -42,7 +42,7 @@ INTRODUCTION: Fields = {
 }  # fmt: skip
 JOIN: Fields = {
     "site": int, "algorithm": dict, "features": list, "colour_count": int, "extremes": list, "nodes": int,
-    "peers": list, "to_all": dict, "to_each": dict, "test": bool, "per_node": bool, "part": int,
+    "peers": list, "to_all": dict, "to_each": dict, "test": bool, "per_node": bool,
 }  # fmt: skip
 SCENE = {
     "nodes": "int64", "outside": "int64", "edges": "int64", "head": "int64", "tail": "int64", "weights": "float64",
@@ -51,7 +51,6 @@ SCENE = {
 UNITS = ("centre", "width")
 LARGEST_MOMENT = 1e200  # sums of several are finite
 TASKS = ("numbers", "classes")
-ALL_ROWS = -1  # as the part that a site learns from
 JOIN_EXPECTED = Expected(
     ("join",),
     {
@@ -230,7 +229,6 @@ class Join:
     peers: Mapping[SiteId, Peer]
     replies: Replies
     test: bool  # whether any site has rows to test with
-    part: int = ALL_ROWS  # which of its rows the site learns from
     units: Units | None = None  # in which all sites count; None: as the rows are
 
     def encode(self) -> bytes:
@@ -249,7 +247,7 @@ class Join:
             extremes=list(scene.extremes), nodes=self.node_count,
             peers=[[site, peer.name, peer.public.hex()] for site, peer in self.peers.items()],
             to_all=_declared(self.replies.to_all), to_each=_declared(self.replies.to_each), test=self.test,
-            per_node=scene.public is not None and scene.public.ndim == 3, part=self.part,
+            per_node=scene.public is not None and scene.public.ndim == 3,
         )  # fmt: skip
         return Blob("join", self.key, text, arrays).encode()
 
@@ -266,7 +264,7 @@ class Join:
         return cls(
             blob.key, fields["site"], scene, arrays["homes"], fields["algorithm"], _texts(fields["features"]),
             fields["nodes"], _peers(fields["peers"], arrays["homes"]),
-            Replies(_undeclared(fields["to_all"]), _undeclared(fields["to_each"])), fields["test"], fields["part"],
+            Replies(_undeclared(fields["to_all"]), _undeclared(fields["to_each"])), fields["test"],
             _units(arrays, len(fields["features"])),
         )  # fmt: skip
 

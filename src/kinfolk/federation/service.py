@@ -1,13 +1,15 @@
-"""SiteService: one site of a federation, without a transport: bytes in, bytes out.
+"""Service: one site of a federation, without a transport: bytes in, bytes out.
 
 It owns the rows, the key and a folder, and answers whoever brings blobs: a socket, or anything else. It never raises on
-what it is sent: it refuses with a sentence.
+what it is sent: it refuses with a sentence. A ``SiteService`` runs node programs; ``tables.service`` has the one that
+answers queries about a table.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,18 +23,16 @@ from kinfolk.engine.specs import Spec, differences, spec_of
 from kinfolk.engine.wire import HEAD, KINDS, MAGIC, Blob, Expected, Key, WireError, read, written
 from kinfolk.federation.allowance import Allowance
 from kinfolk.federation.files import locked, replace_file
-from kinfolk.federation.joining import ALL_ROWS, MOST_JOIN, MOST_TEXT, Introduction, Join, Schema, read_hello
+from kinfolk.federation.joining import MOST_JOIN, MOST_TEXT, Introduction, Join, Schema, read_hello
 from kinfolk.federation.keys import Pins, SiteKey, fingerprint_of
-from kinfolk.federation.lanes import bundle_expected, bundled, unbundled
 from kinfolk.federation.ledger import Entry, Ledger
 from kinfolk.federation.messages import refusal
 from kinfolk.federation.rows import SiteRows
-from kinfolk.federation.site_run import JOINED, Care, SiteRun
+from kinfolk.federation.site_run import JOINED, Care, SiteRun, run_folder
 from kinfolk.network.public import PublicPoints
 
 log = logging.getLogger(__name__)
 MARK, CURRENT, ENDED = "rows", "current", "ended"
-IN_LANES = ("join", "request")  # what several lanes may ask in one message
 
 
 class Agreed(NamedTuple):
@@ -70,8 +70,69 @@ class Agreed(NamedTuple):
         return None
 
 
-class SiteService:
-    """One site of a federation.
+class Service(ABC):
+    """One site of a federation: its name, its key, and what it does with messages.
+
+    Parameters
+    ----------
+    name : str
+        The name of the site.
+    folder : Path
+        Where its key, the keys of others and the state of the present run are kept.
+    """
+
+    def __init__(self, name: str, folder: str | Path) -> None:
+        self.name, self.folder = name, Path(folder)
+        self._lock = locked(self.folder)
+        self.key, self.ledger = SiteKey.at(self.folder), Ledger(self.folder)
+
+    @property
+    @abstractmethod
+    def kinds(self) -> Mapping[str, Callable[[bytes], bytes]]:
+        """What is answered, by kind of message."""
+
+    @property
+    def most(self) -> int:
+        """The most bytes that a message to this site may have now."""
+        return MOST_JOIN
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the key of this site, to be compared with what others see."""
+        return fingerprint_of(self.key.public)
+
+    def answer(self, content: bytes) -> bytes:
+        """Answer a message; what cannot be answered is refused with a sentence."""
+        try:
+            kind, key = peek(content)
+        except WireError as error:
+            return refusal(Key(), str(error))
+        try:
+            if kind not in self.kinds:
+                raise WireError(f"Expected a message of the kind {listing(self.kinds)}, got {kind!r}.")
+            return self.kinds[kind](content)
+        except InputError as error:
+            return refusal(key, str(error))
+        except Exception as error:  # its text may hold values of rows: it stays here
+            log.exception("site %s cannot answer", self.name)
+            return refusal(key, f"it failed ({type(error).__name__}); its own log has more")
+
+    def end(self) -> None:
+        """The federation has ended: the run is over, and rows or the agreement may be others next time."""
+        replace_file(self.folder / ENDED, b"")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the federation has ended."""
+        return (self.folder / ENDED).exists()
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._lock.close()
+
+
+class SiteService(Service):
+    """One site of a federation that runs node programs.
 
     Parameters
     ----------
@@ -105,27 +166,16 @@ class SiteService:
         care: Care = Care(),
     ) -> None:
         rows.check()
-        self.name, self.rows, self.folder, self.algorithm = name, rows, Path(folder), algorithm
+        super().__init__(name, folder)
+        self.rows, self.algorithm = rows, algorithm
         self.agreed, self.allowance, self.care = agreed, allowance, care
-        self._lock = locked(self.folder)
-        self.key, self.ledger = SiteKey.at(self.folder), Ledger(self.folder)
-        self.runs: dict[int, SiteRun] = {}  # the lanes of the present run
+        self.run: SiteRun | None = None  # the present one
         self._go_on()
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the key of this site, to be compared with what others see."""
-        return fingerprint_of(self.key.public)
-
-    @property
-    def run(self) -> SiteRun | None:
-        """The present run, or its first lane."""
-        return self.runs.get(0)
 
     @property
     def most(self) -> int:
         """The most bytes that a message to this site may have now."""
-        return max(MOST_JOIN, bundle_expected({k: run.terms.request.largest for k, run in self.runs.items()}).largest)
+        return MOST_JOIN if self.run is None else max(MOST_JOIN, self.run.terms.request.largest)
 
     @property
     def models(self) -> Models:
@@ -136,45 +186,16 @@ class SiteService:
 
     def close(self) -> None:
         """Let go of the folder."""
-        for run in self.runs.values():
-            run.close()
-        self._lock.close()
+        if self.run is not None:
+            self.run.close()
+        super().close()
 
-    def part(self, number: int) -> SiteRows:
-        """The rows that a lane learns from."""
-        if number != ALL_ROWS:
-            raise WireError(f"Expected a run on all rows of this site, got one on part {number}, which it has not.")
-        return self.rows
-
-    # ------------------------------------------------------------------ bytes in, bytes out
-
-    def answer(self, content: bytes) -> bytes:
-        """Answer a message; what cannot be answered is refused with a sentence."""
-        try:
-            kind, key = peek(content)
-        except WireError as error:
-            return refusal(Key(), str(error))
-        try:
-            if kind not in self.kinds:
-                raise WireError(f"Expected a message of the kind {listing(self.kinds)}, got {kind!r}.")
-            return self.kinds[kind](content)
-        except InputError as error:
-            return refusal(key, str(error))
-        except Exception as error:  # its text may hold values of rows: it stays here
-            log.exception("site %s cannot answer", self.name)
-            return refusal(key, f"it failed ({type(error).__name__}); its own log has more")
+    # ------------------------------------------------------------------ messages
 
     @property
     def kinds(self) -> Mapping[str, Callable[[bytes], bytes]]:
         """What is answered, by kind of message."""
-        return {"hello": self._hello, "join": self._join, "request": self._request, "lanes": self._lanes}
-
-    def _lanes(self, content: bytes) -> bytes:
-        """Answer every lane of a bundle."""
-        key, letters = unbundled(content, bundle_expected({}, len(content)))
-        if any(peek(each)[0] not in IN_LANES for each in letters.values()):
-            raise WireError(f"Expected {' or '.join(IN_LANES)} in every lane, got something else.")
-        return bundled(key, {lane: self.answer(each) for lane, each in letters.items()})
+        return {"hello": self._hello, "join": self._join, "request": self._request}
 
     def _hello(self, content: bytes) -> bytes:
         schema = read_hello(content)
@@ -190,45 +211,36 @@ class SiteService:
 
     def _request(self, content: bytes) -> bytes:
         _, key = peek(content)
-        run = self.runs.get(key.lane)
-        if run is None or run.join.key.run != key.run:
+        if self.run is None or self.run.join.key.run != key.run:
             raise InputError("Expected a request of the run that this site has joined, got one of another: join first.")
-        return run.answer(content)
+        return self.run.answer(content)
 
     def _join(self, content: bytes) -> bytes:
-        """Take part in a run, or in one more lane of it; the same join again is the same run."""
-        _, key = peek(content)
-        if key.lane not in self.runs or content != self.runs[key.lane].joined:
+        """Take part in a run; the same join again is the same run."""
+        run = self.run
+        if run is None or content != run.joined:
             join = Join.decode(content, list(self.rows.nodes))
             if self.agreed is not None:
                 self.agreed.check_join(join)
             run = self._made(join)
             Pins(self.folder).check(join.peers)
             if self.allowance is not None:
-                self.allowance.begin(key.run, self.name, self.folder)
-            over = {lane for lane, other in self.runs.items() if lane == key.lane or other.join.key.run != key.run}
-            for lane in over:
-                self.runs.pop(lane).close()
+                self.allowance.begin(join.key.run, self.name, self.folder)
+            if self.run is not None:
+                self.run.close()
             run.keep(content)
-            if run.folder is not None:
-                replace_file(self.folder / MARK, self.rows.mark.encode())
-                replace_file(self.folder / CURRENT, key.run.hex().encode())
-                (self.folder / ENDED).unlink(missing_ok=True)
-            self.runs[key.lane] = run
-        run = self.runs[key.lane]
+            replace_file(self.folder / MARK, self.rows.mark.encode())
+            replace_file(self.folder / CURRENT, join.key.run.hex().encode())
+            (self.folder / ENDED).unlink(missing_ok=True)
+            self.run = run
         return Blob("joined", run.join.key, written(spec=spec_of(run.algorithm))).encode()
 
     # ------------------------------------------------------------------ a run
 
     def _made(self, join: Join) -> SiteRun:
         algorithm = self._algorithm(join.spec)
-        rows = self.part(join.part).with_features(join.features)
-        folder = self._folder_of(join)
+        rows, folder = self.rows.with_features(join.features), run_folder(self.folder, join.key.run.hex())
         return SiteRun(join, algorithm, rows, self.key, self.name, folder, self.ledger, self.allowance, self.care)
-
-    def _folder_of(self, join: Join) -> Path | None:
-        """Where a run is kept."""
-        return SiteRun.folder_of(self.folder, join.key)
 
     def _algorithm(self, spec: Spec) -> Algorithm[Any]:
         """What is run: rebuilt from names and numbers, or the owner's own, which has to be the same."""
@@ -256,36 +268,27 @@ class SiteService:
             )
         return found
 
-    def end(self) -> None:
-        """The federation has ended: the run is over, and rows or the agreement may be others next time."""
-        replace_file(self.folder / ENDED, b"")
-
-    @property
-    def ended(self) -> bool:
-        """Whether the federation has ended."""
-        return (self.folder / ENDED).exists()
-
     def _go_on(self) -> None:
         """The run that a process before this one was in, to where it was."""
         current = self.folder / CURRENT
         if not current.exists():
             return
-        over = self.ended
-        begun = [each for each in (self.folder / "runs").glob(f"{current.read_text()}-*") if (each / JOINED).exists()]
-        changed = bool(begun) and kept_mark(self.folder) != self.rows.mark
-        if changed and over:
+        folder = run_folder(self.folder, current.read_text())
+        if not (folder / JOINED).exists():
+            return
+        changed = kept_mark(self.folder) != self.rows.mark
+        if changed and self.ended:
             return
         if changed:
             raise InputError(
                 f"Expected the rows that site {self.name!r} has begun the present run with, got others: bring them "
-                f"back, or remove {str(begun[0])!r} to join anew."
+                f"back, or remove {str(folder)!r} to join anew."
             )
-        for folder in begun:
-            join = Join.decode((folder / JOINED).read_bytes(), list(self.rows.nodes))
-            if self.agreed is not None and self.agreed.algorithm(join.spec) is None:
-                return  # of an agreement that is no longer
-            self.runs[join.key.lane] = self._made(join)
-            self.runs[join.key.lane].go_on()
+        join = Join.decode((folder / JOINED).read_bytes(), list(self.rows.nodes))
+        if self.agreed is not None and self.agreed.algorithm(join.spec) is None:
+            return  # of an agreement that is no longer
+        self.run = self._made(join)
+        self.run.go_on()
 
 
 def kept_mark(folder: Path) -> str:
@@ -303,10 +306,10 @@ def peek(content: bytes) -> tuple[str, Key]:
     """The kind and the key of a message."""
     if len(content) < HEAD.size:
         raise WireError("Expected a message of kinfolk, got fewer bytes than its head has.")
-    magic, kind, run, lane, number, _, _ = HEAD.unpack_from(content)
+    magic, kind, run, query, number, _, _ = HEAD.unpack_from(content)
     if magic != MAGIC or kind >= len(KINDS):
         raise WireError("Expected a message of kinfolk, got something else: install the same version everywhere.")
-    return KINDS[kind], Key(run, lane, number)
+    return KINDS[kind], Key(run, query, number)
 
 
 def without(spec: Spec, fields: Sequence[str]) -> Spec:

@@ -22,7 +22,7 @@ from kinfolk.engine.checkpoint import damage_noticed
 from kinfolk.engine.noise import Noise, NoisyOutbox
 from kinfolk.engine.protocol import Algorithm, Arrays, Messages, Models, Request, SiteId, SiteSnapshot, Turn
 from kinfolk.engine.specs import types_in
-from kinfolk.engine.wire import Blob, Key, WireError
+from kinfolk.engine.wire import Blob, WireError
 from kinfolk.engine.worker import SiteWorker
 from kinfolk.federation.allowance import Allowance
 from kinfolk.federation.files import Journal, replace_file
@@ -39,6 +39,11 @@ JOINED, STATE, REQUESTS, RECORDED = "join", "state.safetensors", "requests", "re
 LOGGED = 50  # requests that are repeated at most after a crash
 LOGGED_BYTES = 2**26
 MOST_MESSAGE = 2**31  # bytes
+
+
+def run_folder(root: Path, run: str) -> Path:
+    """Where a run is kept."""
+    return root / "runs" / run
 
 
 class BadLetterError(InputError):
@@ -80,7 +85,7 @@ class SiteRun:
     name : str
         Of this site.
     folder : Path, optional
-        Where the run is kept; None: it ends with the process.
+        Where the run is kept; None: it is repeated for an audit.
     ledger : Ledger
         Where it is written down what leaves.
     allowance : Allowance, optional
@@ -125,7 +130,7 @@ class SiteRun:
                 f"Expected messages of {MOST_MESSAGE:,} bytes at most, {type(algorithm).__name__} declares larger "
                 "ones: choose smaller models."
             )
-        self.sealer = Sealer(key, name, join.key.run, join.key.lane, join.peers)
+        self.sealer = Sealer(key, name, join.key.run, join.peers)
         self.secret = None if care.noise is None else SecretNoise.new(care.noise)
         blurred = None
         if care.noise is not None:
@@ -153,19 +158,12 @@ class SiteRun:
 
     # ------------------------------------------------------------------ on the disk
 
-    @classmethod
-    def folder_of(cls, root: Path, key: Key) -> Path:
-        """Where a run is kept."""
-        return root / "runs" / f"{key.run.hex()}-{key.lane}"
-
     def keep(self, content: bytes) -> None:
-        """Make the folder of a new run; those of others go, but for other lanes of the same."""
+        """Make the folder of a new run; those of others go."""
+        assert self.folder is not None
         self.joined = content
-        if self.folder is None:
-            return
         for other in self.folder.parent.glob("*"):
-            if other == self.folder or not other.name.startswith(self.join.key.run.hex()):
-                shutil.rmtree(other)
+            shutil.rmtree(other)
         self.folder.mkdir(parents=True)
         if self.secret is not None:
             self.secret.keep(self.folder)

@@ -19,7 +19,7 @@ from typing import Self
 from kinfolk.checks import InputError
 from kinfolk.engine.protocol import Missing
 from kinfolk.engine.wire import Blob, WireError
-from kinfolk.federation.service import SiteService, peek
+from kinfolk.federation.service import Service, peek
 
 log = logging.getLogger(__name__)
 LENGTH = struct.Struct("<Q")
@@ -166,7 +166,7 @@ class SocketPost:
 
 
 def serve(
-    service: SiteService,
+    service: Service,
     address: tuple[str, int],
     *,
     patience: float = 60.0,
@@ -196,7 +196,7 @@ def serve(
             time.sleep(RETRY)
 
 
-def _served(service: SiteService, connection: socket.socket) -> bool:
+def _served(service: Service, connection: socket.socket) -> bool:
     """Answer on one connection; True: the federation has ended, False: the connection has."""
     connection.settimeout(None)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -28,16 +28,16 @@ from kinfolk.federation.keys import Pins, SiteKey, fingerprint_of
 from kinfolk.federation.named import TAILORED
 from kinfolk.federation.reading import who_reads
 from kinfolk.federation.rows import SiteRows
-from kinfolk.federation.service import Agreed, SiteService
+from kinfolk.federation.service import Agreed, Service, SiteService
 from kinfolk.federation.site_models import save_models
 from kinfolk.federation.site_run import Care
 from kinfolk.federation.site_table import agreed_table, site_rows
-from kinfolk.federation.tables.answering import TableAnswers
 from kinfolk.federation.tables.auditing import RecordedJob
-from kinfolk.federation.tables.bounds import Bounds
+from kinfolk.federation.tables.handlers import SiteHandlers
 from kinfolk.federation.tables.kept import MODELS
-from kinfolk.federation.tables.service import IN_LANES, TableService, job_mark, table_mark
-from kinfolk.federation.tables.works import SUMS, declared
+from kinfolk.federation.tables.queries import READERS, declared
+from kinfolk.federation.tables.query_limits import QueryLimits
+from kinfolk.federation.tables.service import TableService, job_mark, table_mark
 from kinfolk.network import graphs
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.network.problem import Problem
@@ -92,7 +92,7 @@ class Participant(ABC):
         """What will leave this site, by occasion."""
 
     @abstractmethod
-    def service(self) -> SiteService:
+    def service(self) -> Service:
         """What answers the coordinator; only what was agreed on."""
 
     @abstractmethod
@@ -269,21 +269,21 @@ class FitParticipant(Participant):
         return f"{len(self.table):,} rows, of which {tested} are held out"
 
     def leaving(self) -> dict[str, list[str]]:
-        """What will leave this site, in answer to which question."""
-        settings, found = self.invitation.agreement.table_settings, declared()
-        masked = " (masked)" if self.invitation.agreement.secure else ""
+        """What will leave this site, in answer to which query."""
+        agreement, settings = self.invitation.agreement, self.invitation.agreement.table_settings
+        masked = {READERS["sum"]: " (masked)"} if agreement.secure else {}
         told = {
-            str(work): [f"{row.content}: {row.axes}, read as {row.reads}{masked if row.reads == SUMS else ''}."
-                        for row in rows.itertuples()]
-            for work, rows in found.groupby("work", sort=False)
+            str(query): [f"{row.content}: {row.axes}, read as {row.reads}{masked.get(str(row.reads), '')}."
+                         for row in rows.itertuples()]
+            for query, rows in declared().groupby("query", sort=False)
         }  # fmt: skip
-        sizes = self.table.groupby(settings.node).size().to_numpy()
-        if self.invitation.agreement.secure and self.invitation.agreement.fewest:
+        if agreement.secure and agreement.fewest:
             told["masks"] = [BEGUN_ANEW]
-        often = [f"{self.invitation.agreement.runs:,} jobs at most; more are refused."]
-        often.append(Bounds.of(settings, self._target).sentence())
-        lanes = [f"{IN_LANES}.", *_caution(sizes, len(settings.features))]
-        return {**told, "outcome": [TOLD], "lanes": lanes, "how often": often}
+        few = _caution(self.table.groupby(settings.node).size().to_numpy(), len(settings.features))
+        told |= {"few rows": few} if few else {}
+        often = [f"{agreement.runs:,} jobs at most; more are refused."]
+        often.append(QueryLimits.of(settings, self._target).sentence())
+        return {**told, "outcome": [TOLD], "how often": often}
 
     @property
     def _target(self) -> Target:
@@ -291,7 +291,7 @@ class FitParticipant(Participant):
         kind = TASKS.get(agreement.table_settings.task, agreement.target_kind.kind)
         return replace(agreement.target_kind, kind=kind)
 
-    def service(self) -> SiteService:
+    def service(self) -> TableService:
         """What answers the coordinator; only what was agreed on."""
         agreement = self.invitation.agreement
         return TableService(
@@ -317,7 +317,7 @@ class FitParticipant(Participant):
         """The last job, for an audit."""
         site, settings = self.invitation.site, self.invitation.agreement.table_settings
         mark = job_mark(table_mark(self.table), {}, settings, secure=self.invitation.agreement.secure)
-        return RecordedJob.read(site, self.folder, mark, TableAnswers(site, self.table, {}, settings, {}))
+        return RecordedJob.read(site, self.folder, mark, SiteHandlers(site, self.table, {}, settings))
 
 
 def _demanded(agreement: Agreement, care: Care) -> Care:

@@ -29,6 +29,17 @@ from kinfolk.local_models.stored_types import (
 Node = dict[str, Any]  # as skops writes it: __module__, __class__, __loader__, and what the loader reads
 
 
+class RefusedTypeError(InputError):
+    """A type that is neither stored nor loaded, as it may run code: its full name, and the loader of skops."""
+
+    def __init__(self, what: str, name: str, loader: str) -> None:
+        super().__init__(
+            f"Expected estimators and arrays only in {what}, got {name!r} (as {loader!r}), which may run code: it is "
+            "neither stored nor loaded."
+        )
+        self.name, self.loader = name, loader
+
+
 def damaged(what: str, error: BaseException) -> InputError:
     """What is told about bytes that cannot be read."""
     return InputError(
@@ -89,10 +100,7 @@ class Reader:
         if loader == "ObjectNode" and kind.isidentifier():
             self.classes.add(name)
         elif name not in TYPES.get(loader, ()):
-            raise InputError(
-                f"Expected estimators and arrays only in {self.what}, got {name!r} (as {loader!r}), which may run "
-                "code: it is neither stored nor loaded."
-            )
+            raise RefusedTypeError(self.what, name, loader)
         self.types.add(name)
         return {"__loader__": loader, "__module__": module, "__class__": kind, **_FIELDS[loader](self, node)}
 

@@ -25,7 +25,7 @@ class Role(StrEnum):
 
 SHOWN_ROLES = (Role.TAILORED, Role.ALONE, Role.POOLED)  # shown node by node beside the blend
 Part = Literal["final", "member", "baseline", "control", "rival"]  # that a line of the leaderboard plays
-Verdict = Literal["helps", "no clear difference", "does not help"]
+Verdict = Literal["helps", "no clear difference", "does not help", "not judged"]  # the last: of own members alone
 Unit = Literal["nodes", "rows", "times"]
 
 
@@ -59,6 +59,7 @@ class Judgement:
     better: tuple[float, float] | None  # about how many nodes are better off, per cent from and to; None: unknown
     worse: tuple[str, ...]  # nodes that are worse off, at most one in ten of them wrongly named in expectation
     control: float | None  # the gain on a random graph, where the gain is clear
+    own: tuple[str, ...] = ()  # the members, if all are the user's own: what these gain is not told to come from others
 
     @property
     def text(self) -> str:

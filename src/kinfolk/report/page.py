@@ -19,7 +19,7 @@ from kinfolk.report.payload import payload
 from kinfolk.report.plots import Plots
 
 GENERATOR = b'<meta name="generator" content="kinfolk">'
-VERDICTS = {"helps": "good", "no clear difference": "even", "does not help": "bad"}
+VERDICTS = {"helps": "good", "no clear difference": "even", "does not help": "bad", "not judged": "even"}
 
 
 @cache

@@ -28,12 +28,12 @@ AUDIT_READS = {
     "relay": "sizes of sealed letters.",
 }
 AUDIT_READS_OF_TABLES = {
-    AUDIT_NEIGHBOUR: "parameters of nodes in the final fits, in letters that it alone can open.",
+    AUDIT_NEIGHBOUR: "parameters of boundary nodes, in encrypted messages that it alone can open.",
     "coordinator": "sums over the rows of the site, unless they are masked, and numbers of every node.",
-    "relay": "sizes of sealed letters.",
+    "relay": "sizes of encrypted messages.",
 }
 AUDIT_OF_TABLES = (
-    "Attacked were sums of columns, derivatives, products, curvatures, how models of nodes differ, and the final fits. "
+    "Attacked were sums of columns, derivatives, products, curvatures, how models of nodes differ, and all fits. "
     "Sums of losses and errors of held-out rows were not. With masked sums the coordinator reads sums over all sites, "
     "which were not attacked either: they tell the less, the more rows the others have."
 )

@@ -44,7 +44,6 @@ TITLES = {
     "trees": "boosting",
     "boosted": "boosting on the rest of linear models",
     "site-boosted": "boosting at each site on the rest of linear models",
-    "site-tied": "the same, tied by predictions on public points",
     "control": "the blend, graphs and places at random",
     **RIVALS,
 }  # others are members of the user's own, and are called as the user does
@@ -276,6 +275,10 @@ def judgement_parts(judged: Judgement) -> tuple[str, str]:
     if judged.nearer == judged.farther == 0:
         return "No clear difference", f"on the held-out rows predictions are the same as with {best}."
     nearer = _nearer(judged)
+    if judged.own:
+        heading = f"The ensemble is your own {'member' if len(judged.own) == 1 else 'members'} {listing(judged.own)}"
+        then = "Whether learning together helps is not judged: add to the usual members with +."
+        return heading, f"{compared}{_interval(judged)}. {nearer}. {then}"
     if judged.verdict == "no clear difference":
         same = percent(abs(judged.gain)) == "0.0"
         compared = f"the same error as {best}" if same else compared

@@ -11,22 +11,20 @@ would decide on all weights otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
 from scipy.optimize import minimize
 
-from kinfolk.tables.splits import Folding
 from kinfolk.tables.target import Target
-from kinfolk.typing import Bools, Floats, Ints
+from kinfolk.typing import Floats, Ints
 
 DECAY = 0.6  # of the weight of rows, fold by fold back in time
 CERTAIN = 3.0  # κ = this / n
 LEAST_EVIDENCE = 20  # n, with so many rows: at a few times, weights would stay near π whatever was predicted
 TRUSTED = 60  # n at which trees have half of their share: they go astray first where little was predicted
-TREES = ("trees", "boosted", "site-boosted", "site-tied")
+TREES = ("trees", "boosted", "site-boosted")
 NEGLIGIBLE = 1e-4  # a weight
 LARGE = 8.0  # times the mean size of errors: those of a row are not counted as larger
 MOST_ENUMERATED = 10  # members whose sets are all tried
@@ -40,40 +38,6 @@ def blended(predicted: Sequence[Floats], weights: Sequence[float]) -> Floats:
     [2.5, 2.0]
     """
     return np.asarray(sum(weight * each for weight, each in zip(weights, predicted, strict=True)))
-
-
-def blend_weights(
-    predicted: Mapping[str, Floats], y: Floats, owner: Ints, target: Target, folding: Folding
-) -> dict[str, float]:
-    """The weight of every member.
-
-    Parameters
-    ----------
-    predicted : mapping of str to array
-        By member, its predictions of rows that it had not seen; NaN where a row was never predicted.
-    y, owner : array
-        The encoded targets of these rows, and their nodes.
-    target : Target
-        Has the loss.
-    folding : Folding
-        How rows were held out.
-
-    Returns
-    -------
-    dict of str to float
-        Weights ≥ 0 that add up to 1.
-    """
-    names = list(predicted)
-    seen: Bools = np.all([np.isfinite(each.reshape(len(y), -1)).all(axis=1) for each in predicted.values()], axis=0)
-    stacked = np.stack([each[seen] for each in predicted.values()])  # (members, rows, ...)
-    importance = row_weights(folding)[seen]
-    count = evidence(folding, owner, seen)
-    if target.kind == "number":
-        sizes = error_sizes(stacked, y[seen])
-        importance = tamed(importance, sizes, float(np.average(sizes, weights=importance)))
-    if target.kind in ("number", "classes"):
-        return weights_of_products(names, error_products(stacked, y[seen], importance, target), count)
-    return weights_of_costs(names, partial(blend_cost, stacked, y[seen], importance, target), count)
 
 
 def weights_of_products(names: Sequence[str], Q: Floats, count: int) -> dict[str, float]:
@@ -202,15 +166,6 @@ def prior_weights(names: Sequence[str], count: int) -> Floats:
     return np.asarray(np.where(trees, share / trees.sum(), (1 - share) / (~trees).sum()))
 
 
-def row_weights(folding: Folding) -> Floats:
-    """v_r, with sum 1: the same for all rows, or smaller for earlier folds of time."""
-    folds = folding.folds
-    weight = np.zeros(len(folds[0][1]))
-    for factor, (_, held) in zip(fold_factors(folding.kind, len(folds)), folds, strict=True):
-        weight[held] = factor
-    return np.asarray(weight / weight.sum())
-
-
 def fold_factors(kind: str, count: int) -> Floats:
     """How much a row of every fold counts.
 
@@ -218,13 +173,6 @@ def fold_factors(kind: str, count: int) -> Floats:
     ([0.36, 0.6, 1.0], [1.0, 1.0])
     """
     return np.asarray((DECAY if kind == "times" else 1.0) ** np.arange(count - 1.0, -1.0, -1.0), dtype=np.float64)
-
-
-def evidence(folding: Folding, owner: Ints, seen: Bools) -> int:
-    """n: how many rows, times or nodes were predicted."""
-    if folding.kind == "times" and folding.times is not None:
-        return evidence_of_times(len(np.unique(folding.times[seen])), int(seen.sum()))
-    return len(np.unique(owner[seen])) if folding.kind == "nodes" else int(seen.sum())
 
 
 def evidence_of_times(times: int, rows: int) -> int:

@@ -1,92 +1,73 @@
-"""The comparison: the blend, its members, every node alone, the control and the rivals predict the test rows."""
+"""What a finished job is compared with, line by line: members, local models, the control and baselines of others."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 
 from kinfolk.checks import LearningError
-from kinfolk.progress import Bar
-from kinfolk.report.facts import Role
-from kinfolk.tables.blend import blended
-from kinfolk.tables.choosing import FLOAT, Choice
+from kinfolk.report.facts import Part, Role
+from kinfolk.tables.design import Design
 from kinfolk.tables.entry import Entry
-from kinfolk.tables.prepared import Prepared
-from kinfolk.tables.rivals import CHEAP, OTHERS, Rival
-from kinfolk.tables.rows import Rows
-from kinfolk.typing import Floats
+from kinfolk.tables.job import Tuning
+from kinfolk.tables.local_party import LocalParty
+from kinfolk.tables.members.graph_member import FittedRuns, GraphMember
+from kinfolk.tables.members.member import Member
+from kinfolk.tables.rivals import CHEAP, OTHERS
+
+FLOAT = 8  # bytes
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """What was compared, and its predictions of the test rows."""
+def member_entry(tuning: Tuning, party: LocalParty, name: str) -> Entry:
+    """The line of a member, or of local models: what it has learnt from all training rows with its best value."""
+    found = tuning.validations.get(name, tuning.alone)
+    part: Part = "member" if name in tuning.weights or name in tuning.left_out else "baseline"
+    weight = tuning.weights.get(name, 0.0) if part == "member" else None
+    fitted, member = party.final(name, found.best), found.member
+    method = member.candidate.method if isinstance(member, GraphMember) else ""
+    values = np.array(found.values, dtype=np.float64).reshape(len(found.values), -1)
+    return Entry(
+        name, part, method, member.parameters, values, found.errors, found.shares, found.best, weight, member.access,
+        _sent(member, tuning.design, fitted), party.seconds[name], fitted,
+    )  # fmt: skip
 
-    entries: dict[str, Entry]
-    test: dict[str, Floats]  # predictions of the test rows, by name
-    left_out: dict[str, str]  # members and rivals that did not take part, and why
+
+def entries_of(tuning: Tuning, party: LocalParty) -> dict[str, Entry]:
+    """The lines of all that was compared on the test rows."""
+    names = [name for name in tuning.chosen() if name in party.predicted]
+    entries = {name: member_entry(tuning, party, name) for name in names}
+    if Role.CONTROL in party.predicted:
+        method, began = tuning.tailored.candidate.method, time.perf_counter()
+        entries[Role.CONTROL] = Entry.only_compared(Role.CONTROL, "control", method, 0.0, began)
+    return entries
 
 
-def compared(choice: Choice) -> Comparison:
-    """Fit everything; the test rows are only predicted."""
-    study, weights = choice.study, choice.weights
-    entries: dict[str, Entry] = {}
-    test: dict[str, Floats] = {}
-    for name in dict.fromkeys((*choice.validations, "alone")):
-        entries[name] = choice.entry(name)
-        test[name] = _filled(_predicted(entries[name], study.test), test.get("pooled"))
-    final = [test[name] for name in weights]
-    test = {Role.FINAL.value: blended(final, list(weights.values())), **test}
-    control = _control(choice, test["pooled"])
-    if control is not None:
-        entries["control"], test["control"] = control
-    left_out = dict(choice.left_out)
-    settings = study.prepared.settings
-    for rival in (*CHEAP, *(OTHERS if settings.rivals else ())):
-        why = rival.applies(study.prepared.training, study.prepared.target)
+def add_rivals(design: Design, party: LocalParty) -> tuple[dict[str, Entry], dict[str, str]]:
+    """Methods of others: fitted to the training rows, they predict the test rows; and why some do not apply."""
+    rows, entries, left_out = party.rows, dict[str, Entry](), dict[str, str]()
+    for rival in (*CHEAP, *(OTHERS if design.settings.rivals else ())):
+        why, began = rival.applies(rows.training, design.target), time.perf_counter()
         try:
             if why is None:
-                entries[rival.name], test[rival.name] = _rival(rival, study.prepared, study.bar)
+                party.bar.expect(1)
+                party.predicted[rival.name] = rival.predict(rows.training, rows.test, design.target, design.node_count)
+                party.bar.advance(1, rival.name)
+                sent = float(FLOAT * rows.training.X.size)
+                entries[rival.name] = Entry.only_compared(rival.name, "rival", "", sent, began)
         except LearningError as error:
             why = str(error)
         if why is not None:
             left_out[rival.name] = why
-    return Comparison(entries, test, left_out)
+    return entries, left_out
 
 
-def _predicted(entry: Entry, rows: Rows) -> Floats:
-    assert entry.fitted is not None
-    return entry.fitted.predict(rows)
-
-
-def _filled(found: Floats, fallback: Floats | None) -> Floats:
-    """Predictions; where a node has no model, those of one model for all."""
-    return found if fallback is None else np.where(np.isnan(found), fallback, found)
-
-
-def _control(choice: Choice, fallback: Floats) -> tuple[Entry, Floats] | None:
-    """The blend on graphs and places drawn at random."""
-    began = time.perf_counter()
-    if choice.control is None:
-        return None
-    shuffled, again = choice.control
-    both = choice.validations | again
-    weights = choice.weights_of(both)
-    found: list[Floats] = []
-    for name in weights:
-        where = shuffled if name in again else choice.study
-        fitted = both[name].member.final(where.whole, both[name].value)
-        found.append(_filled(fitted.predict(where.test), fallback))
-    entry = Entry.only_compared("control", "control", choice.tailored.method, 0.0, began)
-    return entry, blended(found, list(weights.values()))
-
-
-def _rival(rival: Rival, prepared: Prepared, bar: Bar) -> tuple[Entry, Floats]:
-    """A method of others: fitted to the training rows, it predicts the test rows."""
-    bar.expect(1)
-    began = time.perf_counter()
-    found = rival.predict(prepared.training, prepared.test, prepared.target, len(prepared.names))
-    bar.advance(1, rival.name)
-    sent = float(FLOAT * prepared.training.X.size)
-    return Entry.only_compared(rival.name, "rival", "", sent, began), found
+def _sent(member: Member, design: Design, fitted: object) -> float:
+    """Bytes that would leave nodes: none, every row where all are needed, sums, or the messages of a run."""
+    if isinstance(fitted, FittedRuns) and member.access != "rows of all":
+        return sum(float(run.history["bytes"].iloc[-1]) for run in fitted.runs)
+    if member.access == "own rows":
+        return 0.0
+    if member.access == "rows of all":
+        return float(FLOAT * int(design.train_rows.sum()) * design.width)
+    return float(FLOAT * design.node_count * design.width * (design.width + 1))

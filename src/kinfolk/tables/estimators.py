@@ -169,7 +169,8 @@ class TailoredRegressor(RegressorMixin, Tailored):  # type: ignore[misc]
         λ of the tailored models; ``"auto"`` chooses it.
     members : sequence
         Members of the blend: ``"pooled"``, ``"alone"``, ``"intercepts"``, ``"slopes"``, ``"tailored"``, ``"wide"``,
-        ``"trees"``, ``"boosted"``, or estimators; all eight by default.
+        ``"trees"``, ``"boosted"``, or estimators; all eight by default. A list replaces these, ``["+", MyGAM()]``
+        adds to them.
     folds : int or "auto"
         Number of parts for cross-validation.
     unknown : {"neighbours", "pooled", "refuse"}

@@ -16,17 +16,21 @@ import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, listing
+from kinfolk.network import graphs
+from kinfolk.network.graph import Graph
+from kinfolk.network.network import Network
 from kinfolk.report.facts import Note
 from kinfolk.tables.columns import as_numbers, as_texts, check_names, check_size, node_names, some_rows
+from kinfolk.tables.design import without_trend
 from kinfolk.tables.encoding import NOTHING_LEFT, Encoder, encode
 from kinfolk.tables.graph_source import graph_source, named_ends
 from kinfolk.tables.places import filled, node_places, row_places
-from kinfolk.tables.prepared import Prepared, prepare
+from kinfolk.tables.prepared import Prepared, design_of, prepare
 from kinfolk.tables.reading import fingerprint
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.splits import known_times
 from kinfolk.tables.target import Target
-from kinfolk.typing import Bools, Floats, Ints
+from kinfolk.typing import Bools, Floats
 
 if TYPE_CHECKING:
     from kinfolk.tables.table_run import TableRun
@@ -71,9 +75,10 @@ def prepared_before(run: TableRun, given: Given) -> Prepared:
     edges = _among(given.edges, first[node])
     found = prepare(first, run.settings, edges=edges, model=given.model, members=given.members)
     if any(note.kind == "no trend" for note in run.remarks):
-        found = found.without_trend()
+        found.rows.leave_out(found.rows.trend)
+        found = dataclasses.replace(found, design=without_trend(found.design))
     for part in later:
-        there = pandas.concat([found.table[node], part[node]])
+        there = pandas.concat([found.rows.table[node], part[node]])
         found = extended(found, part, _among(given.edges, there))
     _check_same(run, found)
     return found
@@ -89,39 +94,34 @@ def _parts(run: TableRun, given: Given) -> Sequence[pandas.DataFrame]:
 
 def extended(before: Prepared, new: pandas.DataFrame, edges: pandas.DataFrame | None) -> Prepared:
     """A table with new training rows; columns as in the table before."""
-    known = _with_target(new[before.columns.target], before.target)
+    old = before.rows
+    known = _with_target(new[old.columns.target], old.target)
     lost, new = int((~known).sum()), new[known]
-    names = sorted({*before.names, *as_texts(new[before.columns.node])})
-    check_names(names, before.columns.node)
+    names = sorted({*old.nodes, *as_texts(new[old.columns.node])})
+    check_names(names, old.columns.node)
     number = {name: k for k, name in enumerate(names)}
-    moved = np.array([number[name] for name in before.names], dtype=np.int64)
-    owner = np.array([number[name] for name in node_names(new, before.columns.node)], dtype=np.int64)
-    X = encode(before.encoder, new, before.columns)
-    X[:, before.encoder.scale == NOTHING_LEFT] = 0.0
-    arrived = Rows(X, before.target.encode(new[before.columns.target]), owner, row_places(new, before.columns))
-    rows, training = (_renumbered(each, moved) for each in (before.rows, before.training))
+    moved = np.array([number[name] for name in old.nodes], dtype=np.int64)
+    owner = np.array([number[name] for name in node_names(new, old.columns.node)], dtype=np.int64)
+    X = encode(old.encoder, new, old.columns)
+    X[:, old.encoder.scale == NOTHING_LEFT] = 0.0
+    arrived = Rows(X, old.target.encode(new[old.columns.target]), owner, row_places(new, old.columns))
+    rows = old.rows._replace(owner=moved[old.rows.owner])
     places = _places(before, rows, arrived, names)
     if places is not None and arrived.place is not None:
         arrived = arrived._replace(place=filled(arrived.place, owner, places))
     notes = [Note("rows without a target", {"count": lost})] if lost else []
-    times, column = before.folding.all_times, before.folding.column
-    return dataclasses.replace(
-        before,
-        table=pandas.concat([before.table, new]),
-        names=names,
-        rows=_stacked(rows, arrived),
-        training=_stacked(training, arrived),
-        folding=dataclasses.replace(
-            before.folding,
-            folds=[],
-            times=None,
-            all_times=None if times is None or column is None else np.r_[times, known_times(new[column])],
-        ),
-        held_out=np.r_[before.held_out, np.zeros(len(new), dtype=bool)],
-        source=graph_source(places, before.columns, before.settings, names, edges),
-        places=places,
-        notes=[*before.notes, *notes],
-    )
+    times, column = old.folding.all_times, old.folding.column
+    all_times = None if times is None or column is None else np.r_[times, known_times(new[column])]
+    after = dataclasses.replace(
+        old, nodes=names, table=pandas.concat([old.table, new]), rows=_stacked(rows, arrived),
+        held_out=np.r_[old.held_out, np.zeros(len(new), dtype=bool)],
+        folding=dataclasses.replace(old.folding, folds=[], times=None, all_times=all_times),
+    )  # fmt: skip
+    design = before.design
+    source = graph_source(places, old.columns, old.settings, names, edges)
+    grown = design_of(after, design.family, source, places, [*design.notes, *notes], design.own_members)
+    grown = dataclasses.replace(grown, trend_left_out=design.trend_left_out)
+    return dataclasses.replace(before, design=grown, rows=after)
 
 
 def aligned(new: pandas.DataFrame, run: TableRun, given: Given) -> pandas.DataFrame:
@@ -197,26 +197,21 @@ def _with_target(column: pandas.Series, target: Target) -> Bools:
 
 def _places(before: Prepared, rows: Rows, new: Rows, names: list[str]) -> Floats | None:
     """Where nodes are, with the new rows; a node that has stayed at one place must not move."""
-    if rows.place is None or new.place is None or before.places is None:
+    if rows.place is None or new.place is None or before.design.places is None:
         return None
-    old = {name: place for name, place in zip(before.names, before.places, strict=True)}
+    old = {name: place for name, place in zip(before.rows.nodes, before.design.places, strict=True)}
     here = np.array([old.get(name, (np.nan, np.nan)) for name in names])
     settled = not (np.abs(rows.place - here[rows.owner]) > SAME_PLACE).any()
     away = np.flatnonzero((np.abs(new.place - here[new.owner]) > SAME_PLACE).any(axis=1))
     if settled and len(away):
         raise InputError(
             f"Expected {names[new.owner[away[0]]]!r} where it was, the new rows have it elsewhere: correct "
-            f"{before.columns.coords[0]!r} and {before.columns.coords[1]!r}, or fit again."
+            f"{before.rows.columns.coords[0]!r} and {before.rows.columns.coords[1]!r}, or fit again."
         )
-    train = ~before.held_out & ~np.isnan(rows.y)
     both = _stacked(rows, new)
     assert both.place is not None
-    train = np.r_[train, np.ones(len(new.y), dtype=bool)]
-    return node_places(both.place, both.owner, train, names, before.columns.coords)
-
-
-def _renumbered(rows: Rows, number: Ints) -> Rows:
-    return rows._replace(owner=number[rows.owner])
+    train = np.r_[before.rows.train, np.ones(len(new.y), dtype=bool)]
+    return node_places(both.place, both.owner, train, names, before.rows.columns.coords)
 
 
 def _stacked(first: Rows, second: Rows) -> Rows:
@@ -249,13 +244,13 @@ def _among(edges: pandas.DataFrame | None, nodes: pandas.Series) -> pandas.DataF
 
 def _check_same(run: TableRun, found: Prepared) -> None:
     """Refuse if the table is not read as it was: other edges, another version, or an option that is missing."""
-    graph = found.network().graph
+    rows, graph = found.rows, _graph(found)
     same = {
-        "nodes": found.names == [str(name) for name in run.graph.names],
-        "scales of features": _same_encoders(found.encoder, run.encoder),
-        "a scale of the target": bool(np.isclose(found.target.spread, run.target.spread)),
-        "training rows": np.array_equal(np.bincount(found.training.owner, minlength=len(found.names)), run.train_rows),
-        "test rows": np.array_equal(found.test.owner, run.errors.owner),
+        "nodes": rows.nodes == [str(name) for name in run.graph.names],
+        "scales of features": _same_encoders(rows.encoder, run.encoder),
+        "a scale of the target": bool(np.isclose(rows.target.spread, run.target.spread)),
+        "training rows": np.array_equal(found.design.train_rows, run.train_rows),
+        "test rows": np.array_equal(rows.test.owner, run.errors.owner),
         "edges": np.array_equal(graph.head, run.graph.head) and np.array_equal(graph.tail, run.graph.tail)
         and np.allclose(graph.weights, run.graph.weights),
     }  # fmt: skip
@@ -265,6 +260,12 @@ def _check_same(run: TableRun, found: Prepared) -> None:
             f"Expected to find the run in its table again, got other {listing(other)}: give the same edges, and use "
             f"the version of kinfolk that made it ({run.made.kinfolk}), or fit again."
         )
+
+
+def _graph(found: Prepared) -> Graph:
+    """Which nodes may be kin, from all training rows."""
+    blank = graphs.edgeless(len(found.rows.nodes), found.rows.nodes)
+    return found.design.source.graph(Network(blank, found.rows.part_data[-1]), found.rows.target)
 
 
 def _same_encoders(first: Encoder, second: Encoder) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
@@ -132,7 +132,14 @@ def side_by_side(networks: Sequence[Network]) -> Network:
     return Network(graph, Data(X, y, np.r_[0, np.cumsum(sizes)]), features=networks[0].features)
 
 
-Method = Callable[[Any, Network, Run], Candidate]  # from what is learnt, and the pooled model
+class PooledFit(NamedTuple):
+    """The pooled model that other methods are measured by."""
+
+    ridge: float
+    w: Floats | None  # (parameters,) if it is linear
+
+
+Method = Callable[[Any, Network, PooledFit], Candidate]  # from what is learnt, and the pooled model
 
 
 @dataclass(frozen=True)
@@ -165,10 +172,15 @@ class Family:
 
     def check(self, method: str) -> None:
         """Refuse a method that is not known, before any work."""
-        if method not in self.methods:
-            from_file(method, "a method", [*self.methods])
+        if method not in self.known_methods:
+            from_file(method, "a method", list(self.known_methods))
 
-    def tailored(self, method: str, network: Network, pooled: Run, ridge: float) -> Candidate:
+    @property
+    def known_methods(self) -> tuple[str, ...]:
+        """The methods that are known by name."""
+        return (*dict.fromkeys((*(SMOOTH_METHODS if self.linear else ()), *self.methods)),)
+
+    def tailored(self, method: str, network: Network, pooled: PooledFit, ridge: float) -> Candidate:
         """A method by name, or from a file: a function from a loss or an estimator to an algorithm with a λ.
 
         One ridge term for each node adds up to that of the ``pooled`` model, where λ = ∞ leads; but no more than the
@@ -177,11 +189,11 @@ class Family:
         """
         learns = self.learns
         if isinstance(learns, Loss):
-            own = tailored_ridge(pooled.algorithm.loss.ridge, network.graph.node_count, ridge)
+            own = tailored_ridge(pooled.ridge, network.graph.node_count, ridge)
             learns = replace(learns, ridge=own)
         if method in self.methods:
             return self.methods[method](learns, network, pooled)
-        make = from_file(method, "a method", [*self.methods])
+        make = from_file(method, "a method", list(self.known_methods))
         lams = tuple(part / degree(network) for part in ANY_LAMS)
         linear = isinstance(learns, Loss)
         options: dict[str, Any] = {"linear": linear, "separates": False}  # as far as is known
@@ -206,15 +218,8 @@ def tailored_ridge(pooled: float, node_count: int, alone: float) -> float:
 # ---------------------------------------------------------------------- methods
 
 
-def _smooth(loss: Loss, network: Network, pooled: Run) -> Candidate:
-    """Neighbours become similar; λ in units of the curvature of a typical node's loss."""
-    losses = network.site.local_losses(loss)
-    lams = smooth_lams(losses.trace[losses.has_data], losses.width, degree(network), len(network.data.y))
-    return smooth_candidate(loss, lams)
-
-
 def smooth_lams(traces: Floats, width: int, degree: float, rows: int) -> list[float]:
-    """λ to try, from the traces of the Hessians of nodes with data."""
+    """λ to try, in units of the curvature of a typical node's loss: from traces of Hessians of nodes with data."""
     scale = float(np.median(traces)) / width / degree
     return [part * scale for part in (SMOOTH_LAMS if rows <= MANY_ROWS else SMOOTH_LAMS[::2])]
 
@@ -224,10 +229,11 @@ def smooth_candidate(loss: Loss, lams: Sequence[float]) -> Candidate:
     return replace(_gtvmin("gtvmin-smooth", loss, SquaredNorm(), lams), smooth=True)
 
 
-def _clusters(loss: Loss, network: Network, pooled: Run) -> Candidate:
+def _clusters(loss: Loss, network: Network, pooled: PooledFit) -> Candidate:
     """Neighbours become equal; λ in units of the pull of a typical node's data on the pooled model."""
     losses = network.site.local_losses(loss)
-    w = np.repeat(pooled.models.w, network.graph.node_count, axis=0)
+    assert pooled.w is not None
+    w = np.tile(pooled.w, (network.graph.node_count, 1))
     pull = np.linalg.norm(losses.gradient(w), axis=1)[losses.has_data]
     scale = float(np.median(pull)) / degree(network)
     return _gtvmin("gtvmin", loss, EuclideanNorm(), [part * scale for part in NORM_LAMS])
@@ -237,7 +243,7 @@ def _gtvmin(method: str, loss: Loss, coupling: Coupling, lams: Sequence[float]) 
     return Candidate(Role.TAILORED, method, "lam", tuple(lams), lambda lam: GTVMin(loss, coupling, lam))
 
 
-def _relaxed(loss: Loss, network: Network, pooled: Run) -> Candidate:
+def _relaxed(loss: Loss, network: Network, pooled: PooledFit) -> Candidate:
     """FedRelax with the estimator that minimises the same loss."""
     if isinstance(loss, Squared):
         return _fedrelax(LinearModel(ridge=loss.ridge, intercept=True), network, pooled)
@@ -246,13 +252,13 @@ def _relaxed(loss: Loss, network: Network, pooled: Run) -> Candidate:
     return _fedrelax(LogisticRegression(C=1 / max(loss.ridge, NO_RIDGE), max_iter=1_000), network, pooled)
 
 
-def _fedrelax(model: Any, network: Network, pooled: Run, rounds: int = RELAX_ROUNDS) -> Candidate:
+def _fedrelax(model: Any, network: Network, pooled: PooledFit, rounds: int = RELAX_ROUNDS) -> Candidate:
     lams = tuple(part / degree(network) for part in RELAX_LAMS)
     make = partial(FedRelax, model)
     return Candidate(Role.TAILORED, "fedrelax", "lam", lams, make, rounds, converges=False, linear=False)
 
 
-def _ifca(loss: Loss, network: Network, pooled: Run) -> Candidate:
+def _ifca(loss: Loss, network: Network, pooled: PooledFit) -> Candidate:
     """Clusters without a graph; their number is chosen."""
 
     def algorithm(count: float) -> IFCA:
@@ -265,13 +271,8 @@ def _ifca(loss: Loss, network: Network, pooled: Run) -> Candidate:
     return Candidate(Role.TAILORED, "ifca", "model_count", counts, algorithm, **options)
 
 
-LINEAR_METHODS: dict[str, Method] = {
-    "auto": _smooth,
-    "gtvmin": _clusters,
-    "gtvmin-smooth": _smooth,
-    "fedrelax": _relaxed,
-    "ifca": _ifca,
-}
+SMOOTH_METHODS = ("auto", "gtvmin-smooth")  # of linear models: neighbours become similar
+LINEAR_METHODS: dict[str, Method] = {"gtvmin": _clusters, "fedrelax": _relaxed, "ifca": _ifca}
 
 
 # ---------------------------------------------------------------------- models by name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -13,20 +13,22 @@ import pandas
 
 from kinfolk.checks import InputError, listing
 from kinfolk.network.graph import Graph
-from kinfolk.progress import progress_bar
 from kinfolk.report.facts import Role, on_globe
 from kinfolk.tables.blend import blended
-from kinfolk.tables.choosing import Choice, choose, worthwhile_threads
 from kinfolk.tables.columns import Columns, node_names
+from kinfolk.tables.comparison import member_entry
 from kinfolk.tables.encoding import Encoder, encode
 from kinfolk.tables.entry import Entry
 from kinfolk.tables.graph_source import named_ends, nearest_known
 from kinfolk.tables.intervals import Intervals
-from kinfolk.tables.journal import Journal
+from kinfolk.tables.job import Tuning, interval_widths, tune
+from kinfolk.tables.local_party import LocalParty
 from kinfolk.tables.members.member import Fitted
+from kinfolk.tables.party import OneParty
 from kinfolk.tables.prepared import Prepared
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.settings import Settings
+from kinfolk.tables.table_rows import worthwhile_threads
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats, Ints
 
@@ -254,7 +256,7 @@ class Neighbourhood:
         """What a member predicts; the fallback where it has no model, or learns nothing from other nodes."""
         if entry.needs == "own rows":
             return fallback
-        found = fitted.elsewhere(self.rows)
+        found = fitted.predict_new_nodes(self.rows)
         found = self._mean(fitted.predict(self.moved)) if found is None else found
         return np.where(np.isnan(found), fallback, found)
 
@@ -277,17 +279,18 @@ def _spots(table: pandas.DataFrame, coords: tuple[str, ...]) -> Floats:
 
 
 def fit_blend(prepared: Prepared) -> FittedBlend:
-    """Choose the blend and fit what predicts in it: from a table to models, without test rows."""
-    with progress_bar("learning", 0, enabled=False) as bar, worthwhile_threads(prepared):
-        choice = choose(prepared, Journal(), bar)
-        used = [name for name in choice.validations if name == Role.POOLED or choice.weights.get(name)]
-        return blend_of(choice, {name: choice.entry(name) for name in used})
+    """Choose the ensemble and fit what predicts in it: from a table to models, without test rows."""
+    with worthwhile_threads(prepared.rows):
+        tuning = tune(OneParty(LocalParty(prepared.rows)), prepared.design)
+        used = [name for name in tuning.validations if name == Role.POOLED or tuning.weights.get(name)]
+        return blend_of(tuning, used)
 
 
-def blend_of(choice: Choice, entries: dict[str, Entry]) -> FittedBlend:
-    """The blend that was chosen, with entries that were fitted."""
-    prepared, graph = choice.prepared, choice.study.whole.network.graph
+def blend_of(tuning: Tuning, names: Sequence[str]) -> FittedBlend:
+    """Tuned members of one party, fitted to all training rows."""
+    party, design, widths = tuning.cv.parties.single, tuning.design, interval_widths(tuning)
     return FittedBlend(
-        prepared.settings, prepared.columns, prepared.encoder, prepared.target, graph, prepared.places, entries,
-        choice.intervals,
+        design.settings, design.columns, design.encoder, design.target, tuning.cv.scene.graphs[-1], design.places,
+        {name: member_entry(tuning, party, name) for name in names},
+        None if widths is None else party.out_of_fold.intervals(widths),
     )  # fmt: skip

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.stats
 
 from kinfolk.checks import InputError
-from kinfolk.tables.levels import Growth, Level
+from kinfolk.tables.levels import Level
 from kinfolk.tables.uncertainty import by_times
 from kinfolk.typing import Bools, Floats, Ints
 
@@ -30,17 +30,6 @@ STEPS = 1000  # of the probabilities at which quantiles are kept
 TINY = 1e-12  # of the network's mean square: residuals of zero have a logarithm, too
 NORMAL, LEAST_NOISE = 2.0, 0.5  # variance of the square of a normal value, in parts of its squared mean; the least
 LEAST_FREEDOM = 3.0  # of Student's t, where times are few
-
-
-class Windows(NamedTuple):
-    """When rows were predicted, where later times are."""
-
-    number: Ints  # (rows,) of the window that each row was predicted in
-    times: Floats  # (rows,)
-
-    def sums(self, values: Floats, rows: Bools) -> TimeSums:
-        """Values of some of the rows, added up by time."""
-        return TimeSums.of(values, self.times[rows], np.unique(self.times))
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,65 +58,6 @@ class Intervals:
     unseen: Floats
     usual: Floats
     growth: Floats
-
-    @classmethod
-    def fit(
-        cls, residuals: Floats, predicted: Floats, owner: Ints, node_count: int, elsewhere: Floats | None = None,
-        windows: Windows | None = None,
-    ) -> Intervals:  # fmt: skip
-        """Scales and quantiles from residuals.
-
-        Parameters
-        ----------
-        residuals : array of float, shape (rows,)
-            Truth minus prediction of rows that were held out; NaN where there is none.
-        predicted : array of float, shape (rows,)
-            These predictions.
-        owner : array of int, shape (rows,)
-            Whose they are.
-        node_count : int
-            Number of nodes.
-        elsewhere : array of float, optional
-            Residuals of a model that knows nothing of the node, such as one model for all: they show how far off
-            predictions are for nodes that were never seen. By default ``residuals``.
-        windows : Windows, optional
-            When the rows were predicted, where later times are.
-
-        Returns
-        -------
-        Intervals
-            Plain arrays, to predict intervals with.
-
-        >>> rng = np.random.default_rng(0)
-        >>> owner = np.repeat([0, 1], 5000)
-        >>> residuals = np.where(owner == 0, 1.0, 5.0) * rng.normal(size=10_000)
-        >>> found = Intervals.fit(residuals, np.full(10_000, 10.0), owner, 2)
-        >>> low, high = found.interval(np.array([10.0, 10.0]), np.array([0, 1]), 0.9)
-        >>> low.round(), high.round()
-        (array([8., 2.]), array([12., 18.]))
-        """
-        known = ~np.isnan(residuals)
-        if known.sum() < 2:
-            raise InputError(
-                f"Expected two residuals at least for prediction intervals, got {known.sum()}: use more folds or rows."
-            )
-        values, where = residuals[known], owner[known]
-        window = np.zeros(len(values), dtype=np.int64) if windows is None else windows.number[known]
-        moments = Moments.of(values, where, node_count, window, 1 + int(window.max()))
-        scales = Scales.of(moments)
-        ratio = scales.ratios(values, where, window, moments)
-        by_time = None if windows is None else windows.sums(ratio, known)
-        level = _level(ratio, predicted[known], where, window, moments, scales.evidence(len(ratio), by_time))
-        usual = level.usual(predicted[known], where, node_count)
-        ratio /= level.factor(predicted[known], usual[where])
-        there = known if elsewhere is None else ~np.isnan(elsewhere)
-        new = values if elsewhere is None else elsewhere[there]
-        weight = 1 / moments.added().sizes[where] if elsewhere is None else np.ones(len(new))
-        inside, outside = quantiles(ratio, np.ones(len(ratio)), len(ratio)), quantiles(new, weight, len(new))
-        if windows is not None:
-            inside = widened(inside, windows.sums(ratio, known).freedom())
-            outside = widened(outside, windows.sums(new, there).freedom())
-        return cls.of_scales(scales, moments, inside, outside, usual, level)
 
     @classmethod
     def of_scales(
@@ -293,16 +223,6 @@ def widened(found: Floats, freedom: float) -> Floats:
     factor = np.divide(scipy.stats.t.ppf(above, freedom), normal, out=np.ones_like(normal), where=normal > 0)
     middle = found[STEPS // 2]
     return np.asarray(middle + (found - middle) * factor)
-
-
-def _level(
-    ratio: Floats, predicted: Floats, owner: Ints, window: Ints, moments: Moments, evidence: float
-) -> Level:  # fmt: skip
-    """How ratios of residuals to scales change with the predictions."""
-    level = Level(float(predicted.mean()), float(predicted.std()))
-    windows, nodes = moments.sizes.shape
-    growth = Growth.of(ratio, level.of(predicted), owner, window, nodes, windows)
-    return level._replace(slope=growth.slope(evidence))
 
 
 def _logarithm(squares: Floats, count: Ints, noise: float) -> Floats:

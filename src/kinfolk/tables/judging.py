@@ -10,7 +10,7 @@ import scipy.stats
 
 from kinfolk.network.graph import Graph
 from kinfolk.report.facts import Judgement, Role, Verdict
-from kinfolk.tables.held_out import ComparedErrors
+from kinfolk.tables.held_out import HeldOutErrors, TestErrors
 from kinfolk.tables.node_gains import clearly_worse, share_better
 from kinfolk.tables.uncertainty import FEW_TIMES, Uncertainty, uncertainty
 from kinfolk.typing import Ints
@@ -46,12 +46,15 @@ class Sight(NamedTuple):
     rows_needed: int  # about how many test rows would show ``WANTED``
 
 
-def gain_over(errors: ComparedErrors, graph: Graph, baseline: str, method: str, new_nodes: bool = False) -> Gain:
+def gain_over(
+    errors: TestErrors | HeldOutErrors, graph: Graph, baseline: str, method: str, new_nodes: bool = False
+) -> Gain:
     """Compare two methods on the same rows: the gain, its 95 % interval, and what could have been seen.
 
     The interval is symmetric for the logarithm of the ratio of mean errors, with Student's t for few units.
     ``new_nodes``: whether tested nodes have no training rows, and stand for others like them.
     """
+    errors = errors.summed(graph.node_count)
     ratio = errors.ratio(method, baseline)
     found = uncertainty(ratio.influence, graph, new_nodes)
     gain = float(errors.less(errors.mean(method), errors.mean(baseline)))
@@ -62,20 +65,21 @@ def gain_over(errors: ComparedErrors, graph: Graph, baseline: str, method: str, 
     return Gain(gain, low, high, ratio.value, reach + power, found)
 
 
-def _less(errors: ComparedErrors, log_of_ratio: float) -> float:
+def _less(errors: TestErrors, log_of_ratio: float) -> float:
     """The logarithm of a ratio of errors as per cent less error."""
     return float(errors.less(np.exp(log_of_ratio), 1.0))
 
 
-def _distance(errors: ComparedErrors) -> float:
+def _distance(errors: TestErrors) -> float:
     """A gain of ``WANTED`` as a difference of logarithms of mean errors, which double where roots are shown."""
     return float(-np.log(1 - WANTED / 100) * np.log(4) / np.log(errors.target.shown(4.0)))
 
 
 def gains_over(
-    errors: ComparedErrors, graph: Graph, baselines: Sequence[Role], method: str, new_nodes: bool = False
+    errors: TestErrors | HeldOutErrors, graph: Graph, baselines: Sequence[Role], method: str, new_nodes: bool = False
 ) -> dict[Role, Gain]:
     """The gain over each baseline."""
+    errors = errors.summed(graph.node_count)
     return {role: gain_over(errors, graph, role, method, new_nodes) for role in baselines}
 
 
@@ -90,7 +94,7 @@ def over_better(found: Mapping[Role, Gain]) -> tuple[Role, Gain]:
     return against, found[against]._replace(low=min(lows, default=None), high=min(highs, default=None))
 
 
-def sight(errors: ComparedErrors, found: Mapping[Role, Gain]) -> Sight | None:
+def sight(errors: TestErrors, found: Mapping[Role, Gain]) -> Sight | None:
     """What could have been seen: a verdict is clear only if the gain over every baseline is.
 
     A gain over the better baseline is a larger one over the others, by as much as these are behind it.
@@ -105,12 +109,15 @@ def sight(errors: ComparedErrors, found: Mapping[Role, Gain]) -> Sight | None:
     return Sight(_less(errors, -least), int(np.ceil(errors.row_count * times)))
 
 
-def judge(errors: ComparedErrors, graph: Graph, baselines: Sequence[Role], new_nodes: bool = False) -> Judgement:
+def judge(
+    errors: TestErrors | HeldOutErrors, graph: Graph, baselines: Sequence[Role], new_nodes: bool = False,
+    own: Sequence[str] = (),
+) -> Judgement:  # fmt: skip
     """Compare the models that predict with the better baseline.
 
     Parameters
     ----------
-    errors : ComparedErrors
+    errors : TestErrors or HeldOutErrors
         The errors of the test rows, by role.
     graph : Graph
         Neighbours err alike, so blocks of them are compared.
@@ -118,33 +125,37 @@ def judge(errors: ComparedErrors, graph: Graph, baselines: Sequence[Role], new_n
         What they are compared with: one model for all, and every node alone where that is possible.
     new_nodes : bool, optional
         Whether no tested node has training rows: then others like them are meant, not these very nodes.
+    own : sequence of str, optional
+        The members, if all are the user's own: these are compared, and learning together is not judged.
 
     Returns
     -------
     Judgement
         The verdict and its numbers.
     """
+    errors = errors.summed(graph.node_count)
     over_each = gains_over(errors, graph, baselines, Role.FINAL, new_nodes)
     (against, found), seen = over_better(over_each), sight(errors, over_each)
     clear = found.verdict != "no clear difference"
     gains = errors.gains(Role.FINAL, against)
     control = None
-    if Role.CONTROL in errors.methods and found.verdict == "helps":
+    if Role.CONTROL in errors.methods and found.verdict == "helps" and not own:
         control = gain_over(errors, graph, against, Role.CONTROL).gain
     named = clearly_worse(gains) if errors.time_count is None else np.array([], dtype=np.int64)
     known = found.uncertainty
     return Judgement(
-        verdict=found.verdict, against=against, alone_is_possible=Role.ALONE in baselines,
+        verdict="not judged" if own else found.verdict, against=against, alone_is_possible=Role.ALONE in baselines,
         gain=found.gain, low=found.low, high=found.high, visible=seen.visible if seen else None,
         rows_needed=seen.rows_needed if seen else None,
         unit=known.unit if known else None, units=known.units if known else 1, block=known.block if known else 0,
         few_times=_few_times(errors),
         nearer=errors.nearer(Role.FINAL, against), farther=errors.nearer(against, Role.FINAL),
         better=share_better(gains) if clear else None, worse=_names(graph, named), control=control,
+        own=tuple(own),
     )  # fmt: skip
 
 
-def _few_times(errors: ComparedErrors) -> int | None:
+def _few_times(errors: TestErrors) -> int | None:
     """How many times are tested, if they are too few to include the luck of a time."""
     count = errors.time_count
     return count if count is not None and count < FEW_TIMES else None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,93 +16,75 @@ from kinfolk.network.graph import Graph
 from kinfolk.network.network import Network
 from kinfolk.progress import Bar
 from kinfolk.report.facts import Role
-from kinfolk.tables.choosing import Choice, passed_on, tailored_candidate, wanted_members
+from kinfolk.tables.cross_validation import Kept
 from kinfolk.tables.entry import Entry
 from kinfolk.tables.intervals import Intervals
-from kinfolk.tables.journal import Journal
-from kinfolk.tables.members.member import Member
-from kinfolk.tables.members.together import ROUGH, RunFit, Together, outputs
+from kinfolk.tables.job import Tuning, tune
+from kinfolk.tables.local_party import LocalParty
+from kinfolk.tables.members.graph_member import FittedRuns
+from kinfolk.tables.party import OneParty
 from kinfolk.tables.prepared import Prepared
-from kinfolk.tables.study import Study
 from kinfolk.tables.table_run import TableRun
-from kinfolk.tables.validation import Validation
 from kinfolk.typing import Bools, Floats, Ints
 
 STEEP = 1e12  # a step at which the dual prox is the slope of the coupling
 
 
-@dataclass(frozen=True, eq=False)
-class KeptChoice(Choice):
-    """The choices of a run, for other rows: nothing is cross-validated, and GTV minimisation starts from its answer."""
+def kept_tuning(before: TableRun, after: Prepared, bar: Bar) -> Tuning:
+    """The choices of ``before`` for the rows of ``after``: GTV minimisation starts from its answer."""
+    used = {
+        name: entry
+        for name, entry in before.entries.items()
+        if entry.fitted is not None and not (name == Role.ALONE and entry.part == "baseline")
+    }
+    kept = {name: _kept(entry) for name, entry in {**used, Role.ALONE: before.entries[Role.ALONE]}.items()}
+    parties = OneParty(LocalParty(after.rows, bar=bar))
+    tuning = tune(parties, after.design, kept, list(used))
+    missing = [name for name in used if name not in tuning.validations]
+    if missing:
+        raise InputError(f"Expected rows that the member {missing[0]!r} can learn from, got others: fit again.")
+    tuning.tailored.start = start_from(before, after.rows.nodes)
+    return dataclasses.replace(
+        tuning, left_out={}, weights={str(name): float(weight) for name, weight in before.weights.items()}
+    )
 
-    before: TableRun
 
-    @classmethod
-    def of(cls, before: TableRun, prepared: Prepared, bar: Bar) -> KeptChoice:
-        """The choices of ``before`` for the rows of ``prepared``."""
-        study = Study.of(prepared, Journal(), bar)
-        pooled, alone = (_kept(Together(each), before.entries[each.role.value]) for each in prepared.family.baselines())
-        study = study.with_base(pooled)
-        tailored = tailored_candidate(study, pooled, alone)
-        if tailored.converges:
-            tailored = dataclasses.replace(tailored, values=(before.entries[Role.TAILORED].value[0],))
-        members = {each.name: each for each in wanted_members(prepared, study.whole, tailored)[0]}
-        validations = {"pooled": pooled}
-        for name, entry in before.entries.items():
-            if entry.fitted is None or name == Role.POOLED or (name == Role.ALONE and entry.part == "baseline"):
-                continue
-            if name not in members:
-                raise InputError(f"Expected rows that the member {name!r} can learn from, got others: fit again.")
-            validations[name] = _kept(members[name], entry)
-            study = passed_on(study, validations, members[name])
-        return cls(study, validations, alone, tailored, {}, before)
+def _kept(entry: Entry) -> Kept:
+    """The value that was chosen, after those that led there, with its error in cross-validation."""
+    values = [tuple(value) for value in entry.values[: entry.best + 1].tolist()]
+    return Kept(values, entry.errors[entry.best : entry.best + 1], entry.shares)
 
-    @cached_property
-    def control(self) -> None:
-        """None: what was drawn at random has no part in choices that are kept."""
+
+def kept_intervals(before: TableRun, names: list[str]) -> Intervals | None:
+    """Those of the run before; a node that it did not know has the widths of nodes never seen."""
+    kept = before.intervals
+    if kept is None:
         return None
+    number = _numbers_before(before, names)
+    return dataclasses.replace(
+        kept,
+        scale=np.where(number >= 0, kept.scale[number], float(np.median(kept.scale))),
+        seen=(number >= 0) & kept.seen[number],
+        usual=np.where(number >= 0, kept.usual[number], 0.0),
+    )
 
-    @cached_property
-    def weights(self) -> dict[str, float]:
-        """Those of the run before."""
-        return {str(name): float(weight) for name, weight in self.before.weights.items()}
 
-    @cached_property
-    def path_runs(self) -> list[Run]:
-        """The tailored models at the λ that was chosen; a method that does not come to rest walks there again."""
-        if self.tailored.converges:
-            return [run for run in self.tailored_fit.runs[:1] if isinstance(run, Run)]
-        entry = self.before.entries[Role.TAILORED]
-        network = outputs(self.study.whole, False, self.tailored.linear)[0]
-        values = entry.values[: entry.best + 1, 0].tolist() if self.tailored.warm_start else [entry.value[0]]
-        return [list(self.tailored.runs(network, values, ROUGH))[-1]]
+def start_from(before: TableRun, names: list[str]) -> Callable[[Network, Any, int], Run | None]:
+    """GTV minimisation from the parameters before; new nodes from the mean of their neighbours."""
 
-    @cached_property
-    def intervals(self) -> Intervals | None:
-        """Those of the run before; a node that it did not know has the widths of nodes never seen."""
-        kept = self.before.intervals
-        if kept is None:
-            return None
-        number = _numbers_before(self.before, self.prepared.names)
-        return dataclasses.replace(
-            kept,
-            scale=np.where(number >= 0, kept.scale[number], float(np.median(kept.scale))),
-            seen=(number >= 0) & kept.seen[number],
-            usual=np.where(number >= 0, kept.usual[number], 0.0),
-        )
-
-    def start(self, network: Network, algorithm: Any, output: int) -> Run | None:
-        """GTV minimisation from the parameters before; new nodes from the mean of their neighbours."""
-        fitted = self.before.entries[Role.TAILORED].fitted
-        if not isinstance(algorithm, GTVMin) or not isinstance(fitted, RunFit) or fitted.scores is None:
+    def start(network: Network, algorithm: Any, output: int) -> Run | None:
+        fitted = before.entries[Role.TAILORED].fitted
+        if not isinstance(algorithm, GTVMin) or not isinstance(fitted, FittedRuns) or fitted.scores is None:
             return None
         blank = fit(network, algorithm, rounds=0, stop=None, progress=False)
-        number = _numbers_before(self.before, self.prepared.names)
+        number = _numbers_before(before, names)
         w = spread_out(network.graph, np.where(number[:, None] >= 0, fitted.scores.w[output][number], np.nan))
         steep, site = np.full(network.graph.edge_count, STEEP), network.site
         apart = site.difference(w, w[:0])
         u = algorithm.coupling.dual_prox(STEEP * apart, steep, algorithm.lam * site.weights)
         return blank.with_state(blank.state._replace(w=w, w_bar=w.copy(), u=u))
+
+    return start
 
 
 def spread_out(graph: Graph, w: Floats) -> Floats:
@@ -124,12 +105,6 @@ def spread_out(graph: Graph, w: Floats) -> Floats:
         np.add.at(count, mine[told], 1.0)
     near = np.divide(total, count[:, None], out=np.tile(w[known].mean(axis=0), (len(w), 1)), where=count[:, None] > 0)
     return np.where(known[:, None], w, near)
-
-
-def _kept(member: Member, entry: Entry) -> Validation:
-    """The value that was chosen, with its error in cross-validation."""
-    best = slice(entry.best, entry.best + 1)
-    return Validation(member, [entry.value], entry.errors[best], entry.shares, 0, np.empty(0), entry.error)
 
 
 def _numbers_before(before: TableRun, names: list[str]) -> Ints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,19 +15,19 @@ from kinfolk.checks import InputError
 from kinfolk.engine.run import Run
 from kinfolk.progress import progress_bar
 from kinfolk.report.facts import Made, Note, Role
-from kinfolk.tables.choosing import Choice, choose, worthwhile_threads
-from kinfolk.tables.comparison import Comparison, compared
-from kinfolk.tables.entry import Entry
+from kinfolk.tables.comparison import add_rivals, entries_of
 from kinfolk.tables.extending import Given
-from kinfolk.tables.fitted_blend import blend_of
-from kinfolk.tables.held_out import HeldOutErrors
+from kinfolk.tables.job import Tuning, interval_widths, tested, tune
 from kinfolk.tables.journal import Journal
 from kinfolk.tables.judging import gains_over, over_better
-from kinfolk.tables.members.together import NO_PLACES, RunFit
+from kinfolk.tables.local_party import LocalParty
+from kinfolk.tables.members.graph_member import NO_PLACES
+from kinfolk.tables.party import OneParty, Widths
 from kinfolk.tables.path import edge_flows, lam_path
 from kinfolk.tables.prepared import Prepared, edges_table, prepare, prepare_given
 from kinfolk.tables.results import held_out_predictions
 from kinfolk.tables.settings import Settings
+from kinfolk.tables.table_rows import worthwhile_threads
 from kinfolk.tables.table_run import TableRun
 from kinfolk.version import __version__
 
@@ -59,7 +59,8 @@ def learn(
     model : str or estimator
         ``"ridge"``, ``"linear"``, ``"tree"``, ``"forest"``, ``"boosting"``, ``file.py:Name``, or an estimator.
     members : sequence
-        Members of the blend: names as in ``kinfolk.tables.Settings``, or estimators of your own beside them.
+        Members of the ensemble: names as in ``kinfolk.tables.Settings``, or estimators of your own beside them. A list
+        replaces the usual members; ``["+", MyGAM()]`` adds to them.
     progress : bool
         Whether to show a progress bar on a terminal.
     journal : Journal, optional
@@ -90,55 +91,57 @@ def learn(
 def learn_prepared(prepared: Prepared, *, progress: bool = True, journal: Journal | None = None) -> TableRun:
     """``learn``, after ``prepare`` has refused what cannot work: choose, fit, then read the test rows, once."""
     began = time.perf_counter()
-    with progress_bar("learning", 0, enabled=progress) as bar, worthwhile_threads(prepared):
-        choice = choose(prepared, journal or Journal(), bar)
-        return run_of(choice, compared(choice), began)
+    with progress_bar("learning", 0, enabled=progress) as bar, worthwhile_threads(prepared.rows):
+        tuning = tune(OneParty(LocalParty(prepared.rows, journal=journal, bar=bar)), prepared.design)
+        return run_of(prepared, tuning, interval_widths(tuning), began)
 
 
-def run_of(choice: Choice, found: Comparison, began: float) -> TableRun:
-    """The run that choices and a comparison make; ``began``: when the work did."""
-    prepared, blend = choice.prepared, blend_of(choice, found.entries)
-    target, tailored = prepared.target, found.entries[Role.TAILORED]
-    run = _first_run(tailored)
-    losses = {name: target.loss(each, prepared.test.y) for name, each in found.test.items()}
-    path = lam_path(target, blend.graph, tailored, choice.path_runs)
-    seconds = round(time.perf_counter() - began, 2)
-    versions = __version__, platform.python_version(), np.__version__
+def run_of(prepared: Prepared, tuning: Tuning, widths: Widths | None, began: float) -> TableRun:
+    """The run that tuned members make; ``began``: when the work did."""
+    design, party = tuning.design, tuning.cv.parties.single
+    tested(tuning, widths)
+    entries = entries_of(tuning, party)
+    rivals, not_compared = add_rivals(design, party)
+    party.compared(design.test_times)
+    path = _path_runs(tuning, party)
+    target, graph, tailored = design.target, tuning.cv.scene.graphs[-1], party.finals[Role.TAILORED]
+    versions, seconds = (__version__, platform.python_version(), np.__version__), time.perf_counter() - began
     return TableRun(
-        **{field.name: getattr(blend, field.name) for field in dataclasses.fields(blend)},
-        origin=prepared.source.origin,
-        flow=edge_flows(blend.graph, run, target),
-        path=path,
-        train_rows=run.network.data.sizes,
-        errors=HeldOutErrors(losses, prepared.test.owner, target, prepared.test_times),
-        predictions=held_out_predictions(prepared, found.test),
-        remarks=[*prepared.notes, *_remarks(prepared, found)],
-        made=Made(*versions, prepared.fingerprint, prepared.row_count, seconds),
-    )
+        settings=design.settings, columns=design.columns, encoder=design.encoder, target=target, graph=graph,
+        places=design.places, entries={**entries, **rivals}, intervals=party.intervals, origin=design.source.origin,
+        flow=edge_flows(graph, tailored.runs[0], target),
+        path=lam_path(target, graph, entries[Role.TAILORED], path),
+        train_rows=design.train_rows, errors=party.tested,
+        predictions=held_out_predictions(party.rows, party.predicted),
+        remarks=[*design.notes, *_remarks(tuning, {**tuning.left_out, **not_compared})],
+        made=Made(*versions, prepared.fingerprint, prepared.row_count, round(seconds, 2)),
+    )  # fmt: skip
 
 
-def _first_run(tailored: Entry) -> Run:
-    """The run of the tailored models, of the first output."""
-    assert isinstance(tailored.fitted, RunFit)
-    run = tailored.fitted.runs[0]
-    assert isinstance(run, Run)
-    return run
+def _path_runs(tuning: Tuning, party: LocalParty) -> list[Run]:
+    """The tailored models of the first output for all values of λ; where values are kept, those of the answer."""
+    if tuning.cv.kept:
+        return [party.finals[Role.TAILORED].runs[0]]
+    party.bar.expect(1)
+    runs = tuning.tailored.path(party.training_set(party.rows.whole, {}))
+    party.bar.advance(1, "along λ")
+    return runs
 
 
-def _remarks(prepared: Prepared, found: Comparison) -> list[Note]:
+def _remarks(tuning: Tuning, left_out: Mapping[str, str]) -> list[Note]:
     """Why a line is missing in the comparison, or not what it seems."""
-    sizes = np.bincount(prepared.training.owner, minlength=len(prepared.names))
-    tested = np.unique(prepared.test.owner)
-    bare = int((sizes[tested] == 0).sum())
-    left_out = {name: why for name, why in found.left_out.items() if why != NO_PLACES}
-    notes = [Note("member left out", {"member": name, "why": why}) for name, why in left_out.items()]
-    if bare == len(tested):
+    design = tuning.design
+    tested_nodes = design.test_rows > 0
+    bare = int((design.train_rows[tested_nodes] == 0).sum())
+    shown = {name: why for name, why in left_out.items() if why != NO_PLACES}
+    notes = [Note("member left out", {"member": name, "why": why}) for name, why in shown.items()]
+    if not design.local_models_possible:
         notes.append(Note("alone is impossible"))
     elif bare:
         notes.append(Note("nodes without training rows", {"count": bare}))
-    if found.entries[Role.TAILORED].method == "ifca":
+    if tuning.tailored.candidate.method == "ifca":
         notes.append(Note("graph not used"))
-    elif Role.CONTROL not in found.entries:
+    elif not tuning.control:
         notes.append(Note("no control"))
     return notes
 

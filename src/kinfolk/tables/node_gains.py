@@ -15,7 +15,7 @@ import scipy.stats
 from kinfolk.typing import Bools, Floats, Ints
 
 if TYPE_CHECKING:
-    from kinfolk.tables.held_out import ComparedErrors
+    from kinfolk.tables.held_out import HeldOutErrors, TestErrors
 
 SEVERAL_ROWS = 3  # a node, in the mean: with fewer, noise and differences between nodes cannot be separated well
 SEVERAL_NODES = 10
@@ -92,9 +92,12 @@ def _positive(estimate: float, error: float) -> float:
     return float(estimate + error * np.exp(scipy.stats.norm.logpdf(at) - scipy.stats.norm.logcdf(at)))
 
 
-def node_gains(errors: ComparedErrors, method: str, baseline: str, node_count: int) -> tuple[Floats, Floats]:
+def node_gains(
+    errors: TestErrors | HeldOutErrors, method: str, baseline: str, node_count: int
+) -> tuple[Floats, Floats]:
     """Per cent less error of a method at each node, shrunk, and the standard error; NaN without test rows."""
-    sums = errors.gains(method, baseline, node_count)
+    errors = errors.summed(node_count)
+    sums = errors.gains(method, baseline)
     found = node_means(sums)
     left, whole = np.maximum(1 - found.mean, 0.0), np.ones(node_count)  # of the baseline's loss
     gain, worse = errors.less(left, whole), errors.less(left + found.error, whole)

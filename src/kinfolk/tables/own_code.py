@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from kinfolk.checks import InputError, comma_list
-from kinfolk.tables.settings import GIVEN
+from kinfolk.tables.settings import GIVEN, PLUS
 
 
 def code_file(place: Any) -> Path | None:
@@ -22,12 +22,13 @@ def code_file(place: Any) -> Path | None:
 def code_files(settings: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
     """The files of code that settings name, each with what it is for: a model, a method or a member.
 
-    >>> [(what, file.name) for what, file in code_files({"model": "ridge", "members": "pooled,mine.py:Mine"})]
+    >>> [(what, file.name) for what, file in code_files({"model": "ridge", "members": "pooled,+mine.py:Mine"})]
     [('member', 'mine.py')]
     """
     members = settings.get("members", ())
     several = comma_list(members) if isinstance(members, str) else members if isinstance(members, list | tuple) else ()
-    places = [*((what, settings.get(what)) for what in ("model", "method")), *(("member", each) for each in several)]
+    names = [each.removeprefix(PLUS) if isinstance(each, str) else each for each in several]
+    places = [*((what, settings.get(what)) for what in ("model", "method")), *(("member", each) for each in names)]
     found = ((what, code_file(place)) for what, place in places)
     return ((what, file) for what, file in found if file is not None)
 

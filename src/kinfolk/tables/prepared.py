@@ -3,101 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, comma_list
-from kinfolk.network import graphs, public
-from kinfolk.network.data import Data
-from kinfolk.network.network import Network
-from kinfolk.report.facts import Note
+from kinfolk.report.facts import Note, on_globe
 from kinfolk.tables.cautions import cautions, far_numbers
-from kinfolk.tables.columns import Columns, as_texts, check_names, find_columns, node_names
+from kinfolk.tables.columns import as_texts, check_names, find_columns, node_names
+from kinfolk.tables.design import NO_TIMES, Design
 from kinfolk.tables.encoding import Encoder, encode, plain
 from kinfolk.tables.families import Family, family_of
-from kinfolk.tables.graph_source import GraphSource, graph_source
-from kinfolk.tables.members.own import OwnEstimator, own_members
+from kinfolk.tables.graph_source import GraphSource, graph_source, wide_graph
+from kinfolk.tables.members.member import Member
+from kinfolk.tables.members.own import own_members
 from kinfolk.tables.own_code import given_name
 from kinfolk.tables.places import filled, node_places, row_places
 from kinfolk.tables.reading import fingerprint
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.settings import Settings
-from kinfolk.tables.splits import Folding, folding_like_the_test, held_out_rows, held_together
+from kinfolk.tables.splits import folding_like_the_test, held_in, held_out_rows, held_together
+from kinfolk.tables.table_rows import TableRows
 from kinfolk.tables.target import Target, known_targets, target_notes
-from kinfolk.typing import Bools, Floats
-
-PUBLIC_POINTS = 100
+from kinfolk.typing import Floats
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A table, ready to learn from."""
+    """A table, ready to learn from: what is known of it, and its rows."""
 
-    settings: Settings
+    design: Design
+    rows: TableRows
     fingerprint: str  # of the table
     edges_fingerprint: str  # of the edges, if some were given
     row_count: int
-    table: pandas.DataFrame  # rows with a target
-    family: Family
-    columns: Columns
-    encoder: Encoder
-    target: Target
-    names: list[str]  # of the nodes
-    rows: Rows
-    training: Rows
-    folding: Folding  # of the training rows
-    held_out: Bools  # (rows,) the test rows
-    source: GraphSource
-    places: Floats | None  # (nodes, 2) the middle of each node's rows
-    notes: list[Note]
-    own_members: dict[str, OwnEstimator]  # members of the blend that are the user's own, by name
-    trend_left_out: bool = False  # whether features that grow with time are at zero
 
     @property
-    def test(self) -> Rows:
-        """The test rows."""
-        return self.rows.take(self.held_out)
-
-    @property
-    def trend(self) -> tuple[int, ...]:
-        """The features that grow with time, where later times are predicted; none if they have been left out."""
-        return () if self.trend_left_out else self.encoder.trend(self.folding.column)
-
-    def without_trend(self) -> Prepared:
-        """The same with these features at zero."""
-        encoder = self.encoder.without(self.trend)
-        X = self.rows.X.copy()
-        X[:, list(self.trend)] = 0.0
-        rows, seen = self.rows._replace(X=X), self.training.X.copy()
-        seen[:, list(self.trend)] = 0.0
-        notes, training = (
-            [*self.notes, Note("no trend", {"column": self.folding.column})],
-            self.training._replace(X=seen),
-        )
-        return replace(self, encoder=encoder, rows=rows, training=training, notes=notes, trend_left_out=True)
-
-    @property
-    def training_times(self) -> Floats | None:
-        """The times of the training rows, where later times are predicted; NaN where an update has none."""
-        times = self.folding.all_times
-        return None if times is None else times[~self.held_out & ~np.isnan(self.rows.y)]
-
-    @property
-    def test_times(self) -> Floats | None:
-        """The times of the test rows, where later times are predicted."""
-        return None if self.folding.all_times is None else self.folding.all_times[self.held_out]
-
-    def network(self, rows: Any = slice(None)) -> Network:
-        """The network of some training rows, with public points for methods that compare predictions."""
-        taken = self.training.take(rows)
-        data = Data.from_rows(taken.X, taken.y, taken.owner, len(self.names))
-        blank, features = graphs.edgeless(len(self.names), self.names), self.encoder.get_feature_names_out()
-        network = Network(blank, data, features=features)
-        network = network.with_graph(self.source.graph(network, self.target))
-        return network.with_public(public.like_the_data(network, PUBLIC_POINTS, seed=self.settings.seed))
+    def settings(self) -> Settings:
+        """What was asked for."""
+        return self.design.settings
 
 
 def prepare_given(
@@ -141,7 +87,7 @@ def prepare(
     target = Target.of(table[columns.target], ~held_out, settings)
     family = family_of(settings.model if model is None else model, target)
     family.check(settings.method)
-    own = own_members(settings.members, members, family.members, target)
+    own = own_members(settings.named_members(()), members, family.members, target)
     y = target.encode(table[columns.target])
     unseen = held_out & np.isnan(y)
     if tested and (unseen == held_out).all():
@@ -164,9 +110,25 @@ def prepare(
         *far_numbers(columns, encoder, rows.X),
     ]
     marks = fingerprint(given), "" if edges is None else fingerprint(edges)
-    return Prepared(
-        settings, *marks, len(given), table, family, columns, encoder, target, names, rows, rows.take(~held_out),
-        folding, held_out & ~unseen, source, places, notes, own,
+    mine = TableRows(settings, columns, encoder, target, names, table, rows, held_out & ~unseen, folding)
+    return Prepared(design_of(mine, family, source, places, notes, own), mine, *marks, len(given))
+
+
+def design_of(
+    rows: TableRows, family: Family, source: GraphSource, places: Floats | None, notes: list[Note],
+    own: dict[str, Member],
+) -> Design:  # fmt: skip
+    """What is known of a table whose rows are all here."""
+    count, folding = len(rows.nodes), rows.folding
+    return Design(
+        rows.settings, rows.columns, rows.encoder, rows.target, family, rows.nodes, [np.arange(count)],
+        train_rows=np.bincount(rows.training.owner, minlength=count),
+        test_rows=np.bincount(rows.test.owner, minlength=count),
+        part_rows=rows.part_rows, held=rows.held, kind=folding.kind,
+        test_times=NO_TIMES if rows.test_times is None else np.unique(rows.test_times),
+        predicted_times=NO_TIMES if folding.times is None else np.unique(folding.times[held_in(folding.folds) >= 0]),
+        time=folding.column, places=places, source=source,
+        wide=wide_graph(places, on_globe(rows.columns.coords), rows.nodes), notes=notes, own_members=own,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pandas
 from kinfolk.report.facts import SHOWN_ROLES, Role, probability_by
 from kinfolk.tables.columns import node_names, plain_value
 from kinfolk.tables.node_gains import node_gains
-from kinfolk.tables.prepared import Prepared
+from kinfolk.tables.table_rows import TableRows
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
@@ -76,15 +76,15 @@ def edges(run: TableRun) -> pandas.DataFrame:
     return pandas.DataFrame({"head": graph.head, "tail": graph.tail, "weight": graph.weights, "flow": run.flow})
 
 
-def held_out_predictions(prepared: Prepared, predicted: Mapping[str, Floats]) -> pandas.DataFrame:
+def held_out_predictions(rows: TableRows, predicted: Mapping[str, Floats]) -> pandas.DataFrame:
     """The held-out rows: node, truth, and the prediction of everything compared.
 
     For classes also the probabilities of the blend, and those of every method for the class that the blend predicts.
     """
-    table, target = prepared.table[prepared.held_out], prepared.target
-    truth = table[prepared.columns.target] if target.classes else pandas.Series(target.decode(prepared.test.y))
+    table, target = rows.table[rows.held_out], rows.target
+    truth = table[rows.columns.target] if target.classes else pandas.Series(target.decode(rows.test.y))
     frame = pandas.DataFrame(
-        {"row": _plain_index(table.index), "node": node_names(table, prepared.columns.node), "target": truth.to_numpy()}
+        {"row": _plain_index(table.index), "node": node_names(table, rows.columns.node), "target": truth.to_numpy()}
     )
     frame = frame.assign(**{name: target.decode(each) for name, each in predicted.items()})
     return frame.assign(**_probabilities(target, predicted)) if target.classes else frame

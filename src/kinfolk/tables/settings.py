@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +18,7 @@ TEXTS, LISTS = (
     ("features", "categorical", "coords", "members"),
 )
 GIVEN = "given: "
+PLUS = "+"  # the usual members; before a name: that one besides
 MANY_ROWS, FEWER_FOLDS = 20_000, 3
 Task = Literal["auto", "regression", "classification", "count", "quantile"]
 
@@ -67,7 +68,8 @@ class Settings:
         Members of the blend: ``"pooled"``, ``"alone"``, ``"intercepts"``, ``"slopes"``, ``"tailored"``, ``"wide"``,
         ``"trees"``, ``"boosted"``, where later times are predicted ``"recent"``, ``"recent-intercepts"`` and
         ``"recent-slopes"``, or ``file.py:Name``; all of these by default, for models that are not linear
-        ``"pooled"``, ``"alone"`` and ``"tailored"``.
+        ``"pooled"``, ``"alone"`` and ``"tailored"``. A list replaces these; ``+`` adds to them, before a name
+        (``"+mine.py:Mine"``) or, in Python, in front of an estimator: ``["+", Mine()]``.
     rivals : bool
         Whether to compare with more methods of others than the two that are always there.
     seed : int
@@ -129,6 +131,23 @@ class Settings:
                 f"Expected one rule for the test rows, got hold {self.hold!r} and a column: leave out hold, or time "
                 "and the column that marks test rows."
             )
+
+    def named_members(self, usual: Sequence[str]) -> list[str]:
+        """The members by name: those of the list, and the usual ones besides, with a plus or without a list.
+
+        >>> Settings("shop", "sales", members=("+mine.py:Mine",)).named_members(["pooled", "tailored"])
+        ['pooled', 'tailored', 'mine.py:Mine']
+        >>> Settings("shop", "sales", members=("mine.py:Mine",)).named_members(["pooled", "tailored"])
+        ['mine.py:Mine']
+        """
+        named = [name.removeprefix(PLUS) for name in self.members if name != PLUS]
+        adds = not self.members or any(name.startswith(PLUS) for name in self.members)
+        return [*(name for name in usual if adds and name not in named), *named]
+
+    @property
+    def own_members_only(self) -> bool:
+        """Whether all members are the user's own: objects, or ``file.py:Name``."""
+        return bool(self.members) and all(":" in name and not name.startswith(PLUS) for name in self.members)
 
     def fold_count(self, rows: int, usual: int) -> int:
         """The number of parts for so many training rows."""

@@ -22,7 +22,7 @@ from kinfolk.tables.class_scores import class_scores
 from kinfolk.tables.fitted_blend import FittedBlend
 from kinfolk.tables.held_out import HeldOutErrors
 from kinfolk.tables.judging import judge
-from kinfolk.tables.members.together import RunFit
+from kinfolk.tables.members.graph_member import FittedRuns
 from kinfolk.typing import Floats, Ints
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ class TableRun(FittedBlend):
     @cached_property
     def judgement(self) -> Judgement:
         """Whether learning together helps."""
-        return judge(self.errors, self.graph, self.baselines, not self.alone_is_possible)
+        used = [str(name) for name, weight in self.weights.items() if weight]
+        own = used if self.settings.own_members_only and Role.POOLED not in used else []
+        return judge(self.errors, self.graph, self.baselines, not self.alone_is_possible, own)
 
     @cached_property
     def class_scores(self) -> ClassScores | None:
@@ -126,7 +128,7 @@ class TableRun(FittedBlend):
     def runs(self) -> Mapping[str, Run | SavedRun]:
         """The runs by name; ``run.runs["tailored"]`` is that of the tailored models."""
         fits = {name: entry.fitted for name, entry in self.entries.items()}
-        return {name: each.runs[0] for name, each in fits.items() if isinstance(each, RunFit)}
+        return {name: each.runs[0] for name, each in fits.items() if isinstance(each, FittedRuns)}
 
     @property
     def models(self) -> Any:

@@ -34,13 +34,6 @@ class SummedRatio(NamedTuple):
     influence: Influence
 
 
-class LogRatio(NamedTuple):
-    """The logarithm of a ratio of mean errors, and what each row contributes to its deviation."""
-
-    value: float
-    influence: Floats  # (rows,) sums to zero
-
-
 class Uncertainty(NamedTuple):
     """The standard error of such a logarithm, and where it comes from."""
 
@@ -51,20 +44,6 @@ class Uncertainty(NamedTuple):
     block: int  # nodes or times in a block, at most
 
 
-def log_ratio(ours: Floats, base: Floats, owner: Ints) -> LogRatio:
-    """The logarithm of the ratio of two mean errors, means over nodes of means over their rows.
-
-    >>> log_ratio(np.array([1.0, 3.0]), np.array([2.0, 2.0]), np.array([0, 0]))
-    LogRatio(value=0.0, influence=array([-0.25,  0.25]))
-    """
-    sizes = np.bincount(owner)
-    weight = 1 / (sizes[owner] * np.count_nonzero(sizes))
-    means = np.array([(weight * ours).sum(), (weight * base).sum()])
-    floor = TINY * means.max() or 1.0
-    A, B = means + floor
-    return LogRatio(float(np.log(A / B)), weight * ((ours + floor) / A - (base + floor) / B))
-
-
 class Influence(NamedTuple):
     """Influences added up: all that their standard error needs, wherever the rows are."""
 
@@ -72,15 +51,6 @@ class Influence(NamedTuple):
     total: Floats  # (nodes,) Σ u
     squares: Floats  # (nodes,) Σ u²
     by_time: Floats | None  # (times,) Σ u at each different time, where later times are predicted
-
-    @classmethod
-    def of(cls, influence: Floats, owner: Ints, times: Floats | None) -> Influence:
-        """Add up the influences of rows."""
-        total, squares = (np.bincount(owner, each).astype(np.float64) for each in (influence, influence**2))
-        by_time = None
-        if times is not None:
-            by_time = np.bincount(np.unique(times, return_inverse=True)[1], influence).astype(np.float64)
-        return cls(np.bincount(owner), total, squares, by_time)
 
 
 def uncertainty(influence: Influence, graph: Graph, new_nodes: bool = False) -> Uncertainty | None:

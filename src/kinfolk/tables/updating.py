@@ -15,15 +15,14 @@ import pandas
 from kinfolk.checks import InputError, printable
 from kinfolk.progress import progress_bar
 from kinfolk.report.facts import Changes, Note, Role
-from kinfolk.tables.choosing import worthwhile_threads
-from kinfolk.tables.comparison import compared
 from kinfolk.tables.extending import Given, aligned, extended, joined_edges, prepared_before
 from kinfolk.tables.held_out import HeldOutErrors
-from kinfolk.tables.keeping import KeptChoice
+from kinfolk.tables.keeping import kept_intervals, kept_tuning
 from kinfolk.tables.learning import run_of
 from kinfolk.tables.own_code import code_files
 from kinfolk.tables.prepared import Prepared, edges_table
 from kinfolk.tables.reading import fingerprint
+from kinfolk.tables.table_rows import worthwhile_threads
 from kinfolk.tables.table_run import TableRun
 from kinfolk.typing import Floats
 
@@ -45,13 +44,11 @@ def updated(
     grown = dataclasses.replace(given, parts=(*given.parts, new), edges=_all_edges(given, edges))
     table = grown.table
     after = extended(before, new, grown.edges)
-    after = dataclasses.replace(
-        after, fingerprint=fingerprint(table), row_count=len(table),
-        settings=dataclasses.replace(run.settings, rivals=False),
-    )  # fmt: skip
-    with progress_bar("updating", 0, enabled=progress) as bar, worthwhile_threads(after):
-        choice = KeptChoice.of(run, after, bar)
-        found = run_of(choice, compared(choice), began)
+    design = dataclasses.replace(after.design, settings=dataclasses.replace(run.settings, rivals=False))
+    after = dataclasses.replace(after, design=design, fingerprint=fingerprint(table), row_count=len(table))
+    with progress_bar("updating", 0, enabled=progress) as bar, worthwhile_threads(after.rows):
+        found = run_of(after, kept_tuning(run, after, bar), None, began)
+    found.intervals = kept_intervals(run, after.rows.nodes)
     found.settings, found.given = run.settings, grown
     parts = (*(run.changes.parts if run.changes is not None else [run.made.rows]), len(new))
     found.changes, loss = _changes(run, found, before, after, grown.edges, parts)
@@ -106,14 +103,14 @@ def _changes(
     parts: tuple[int, ...],
 ) -> tuple[Changes, Floats]:  # fmt: skip
     """What an update changed for whom; and the losses of the models before on the new rows."""
-    fresh = slice(len(before.rows.y), None)
-    old, now = _encoded(run, after.table, edges), _encoded(found, after.table, edges)
-    loss = after.target.loss(old[fresh], after.rows.y[fresh])
-    tested = HeldOutErrors({"before": loss}, after.rows.owner[fresh], after.target)
-    count, shown = len(after.names), after.target.shown
+    fresh = slice(len(before.rows.rows.y), None)
+    old, now = _encoded(run, after.rows.table, edges), _encoded(found, after.rows.table, edges)
+    loss = after.rows.target.loss(old[fresh], after.rows.rows.y[fresh])
+    tested = HeldOutErrors({"before": loss}, after.rows.rows.owner[fresh], after.rows.target)
+    count, shown = len(after.rows.nodes), after.rows.target.shown
     number = {str(name): k for k, name in enumerate(run.graph.names)}
-    known = run.nodes.reindex(after.names)
-    rows = np.array([float(run.train_rows[number[name]]) if name in number else np.nan for name in after.names])
+    known = run.nodes.reindex(after.rows.nodes)
+    rows = np.array([float(run.train_rows[number[name]]) if name in number else np.nan for name in after.rows.nodes])
     nodes = pandas.DataFrame(
         {
             "rows_before": rows,
@@ -122,7 +119,7 @@ def _changes(
             "error_before": known["error_final"].to_numpy(),
             "change": _mean_change(after, old, now),
         },
-        index=pandas.Index(after.names, name="node"),
+        index=pandas.Index(after.rows.nodes, name="node"),
     )
     errors = float(shown(tested.mean("before"))), float(shown(run.errors.mean(Role.FINAL)))
     return Changes(nodes, parts, *errors, 0.0), loss
@@ -139,22 +136,22 @@ def _encoded(run: TableRun, table: pandas.DataFrame, edges: pandas.DataFrame | N
 def _mean_change(after: Prepared, old: Floats, now: Floats) -> Floats:
     """By how much predictions for a node's rows changed: in units of the target, or as a share of probability."""
     apart = np.abs(now - old)
-    each = apart.sum(axis=1) / 2 if apart.ndim == 2 else after.target.spread * apart
-    count = np.bincount(after.rows.owner, minlength=len(after.names))
-    return np.asarray(np.bincount(after.rows.owner, each, minlength=len(after.names)) / count)
+    each = apart.sum(axis=1) / 2 if apart.ndim == 2 else after.rows.target.spread * apart
+    count = np.bincount(after.rows.rows.owner, minlength=len(after.rows.nodes))
+    return np.asarray(np.bincount(after.rows.rows.owner, each, minlength=len(after.rows.nodes)) / count)
 
 
 def _remarks(run: TableRun, found: TableRun, after: Prepared, loss: Floats) -> list[Note]:
     """What holds of the run, and what an update leaves open."""
     assert found.changes is not None
-    kept = [note for note in run.remarks if note.kind in KEPT_NOTES and note not in after.notes]
+    kept = [note for note in run.remarks if note.kind in KEPT_NOTES and note not in after.design.notes]
     news = [Note("updated", {"count": len(found.changes.parts) - 1})]
     if found.intervals is not None and not found.intervals.seen.all():
         news.append(Note("intervals of new nodes", {"count": int((~found.intervals.seen).sum())}))
     if found.errors.times is not None:
         news.append(Note("test before new rows"))
-    learnt = set(after.rows.owner[-len(loss) :]) & set(found.errors.owner)
-    if learnt and after.folding.kind == "nodes":
+    learnt = set(after.rows.rows.owner[-len(loss) :]) & set(found.errors.owner)
+    if learnt and after.rows.folding.kind == "nodes":
         news.append(Note("tested nodes learnt", {"count": len(learnt)}))
     if _drifted(run.errors.rows[Role.FINAL], loss):
         news.append(Note("drift"))

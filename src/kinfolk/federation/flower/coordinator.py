@@ -25,8 +25,8 @@ from kinfolk.federation.flower.plan import Plan
 from kinfolk.federation.flower.post import FlowerPost
 from kinfolk.federation.named import ALONE, TAILORED
 from kinfolk.federation.recalling import RecallingPost
+from kinfolk.federation.tables.federated_job import learn_together
 from kinfolk.federation.tables.federated_run import FederatedRun
-from kinfolk.federation.tables.learning import learn_together
 from kinfolk.network.fingerprint import fingerprint
 from kinfolk.tables.settings import Settings
 from kinfolk.version import __version__
@@ -118,9 +118,11 @@ def results_of(run: FederatedRun) -> dict[str, Any]:
     judgement, board = run.judgement, run.leaderboard
     lines = [{"name": name, "weight": row["weight"], "error": row["error"]} for name, row in board.iterrows()]
     nodes = json.loads(run.nodes.reset_index().to_json(orient="records"))
-    sizes = {"exchanges": run.exchanges, "questions": run.questions, "lanes": run.lanes}
-    found = {"leaderboard": lines, "judgement": judgement.text, "verdict": judgement.verdict, "nodes": nodes, **sizes}
-    return {**json.loads(json.dumps(found, default=float)), "notes": run.notes, "kind": run.ready.target.kind}
+    found = {
+        "leaderboard": lines, "judgement": judgement.text, "verdict": judgement.verdict, "nodes": nodes,
+        "exchanges": run.exchanges,
+    }  # fmt: skip
+    return {**json.loads(json.dumps(found, default=float)), "notes": run.notes, "kind": run.design.target.kind}
 
 
 def _why(error: BaseException) -> str:

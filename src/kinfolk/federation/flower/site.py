@@ -29,7 +29,7 @@ from kinfolk.federation.flower.fleet import Fleet
 from kinfolk.federation.flower.pacing import pause
 from kinfolk.federation.flower.processes import Program, free_port
 from kinfolk.federation.messages import refusal
-from kinfolk.federation.service import SiteService, peek
+from kinfolk.federation.service import Service, peek
 
 log = logging.getLogger(__name__)
 Way = Literal["direct", "supernode"]
@@ -42,7 +42,7 @@ SOCKET = "site"
 
 
 def serve(
-    service: SiteService,
+    service: Service,
     contact: Contact,
     key: Path,
     stop: threading.Event,
@@ -55,7 +55,7 @@ def serve(
 
     Parameters
     ----------
-    service : SiteService
+    service : Service
         The site: its rows, its key for letters and its state.
     contact : Contact
         Of the federation, from the invitation.
@@ -79,7 +79,7 @@ def serve(
                 _answer_supernode(service, contact, key, stop, tell)
 
 
-def answer(service: SiteService, contact: Contact, content: bytes) -> tuple[bytes, bool]:
+def answer(service: Service, contact: Contact, content: bytes) -> tuple[bytes, bool]:
     """The answer to a message, and whether it ends the federation; only the coordinator is answered."""
     blob = contact.opened(service.name, content)
     if blob is None:
@@ -95,7 +95,7 @@ def answer(service: SiteService, contact: Contact, content: bytes) -> tuple[byte
 # ---------------------------------------------------------------------- the direct way
 
 
-def _answer_fleet(service: SiteService, contact: Contact, fleet: Fleet, stop: threading.Event) -> None:
+def _answer_fleet(service: Service, contact: Contact, fleet: Fleet, stop: threading.Event) -> None:
     """Answer until the connection breaks; the coordinator asks again for what was lost."""
     since = time.monotonic()
     try:
@@ -118,7 +118,7 @@ def _answer_fleet(service: SiteService, contact: Contact, fleet: Fleet, stop: th
 
 
 def _answer_supernode(
-    service: SiteService, contact: Contact, key: Path, stop: threading.Event, tell: Callable[[str], None]
+    service: Service, contact: Contact, key: Path, stop: threading.Event, tell: Callable[[str], None]
 ) -> None:
     """Answer what the ClientApp forwards, while the SuperNode runs."""
     home = made(service.folder / HOME)
@@ -170,7 +170,7 @@ def _private_folder(home: Path) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def _accept(service: SiteService, contact: Contact, listener: socket.socket, ended: threading.Event) -> None:
+def _accept(service: Service, contact: Contact, listener: socket.socket, ended: threading.Event) -> None:
     """Answer one connection after the other, until the socket is closed."""
     while True:
         try:

@@ -15,16 +15,17 @@ import pandas
 from kinfolk.checks import InputError
 from kinfolk.engine.checkpoint import damage_noticed
 from kinfolk.federation.files import made, replace_file
-from kinfolk.federation.tables.agreeing import MEMBERS
+from kinfolk.federation.tables.schema import MEMBERS
 from kinfolk.network.array_files import array_bytes, read_arrays
 from kinfolk.network.array_files import plain as as_plain
 from kinfolk.tables.blend import blended
 from kinfolk.tables.columns import Columns, node_names
 from kinfolk.tables.encoding import Encoder, plain
 from kinfolk.tables.intervals import Intervals
+from kinfolk.tables.local_party import LocalParty
 from kinfolk.tables.members.boosted import BoostedFit
+from kinfolk.tables.members.linear_fit import LinearFit
 from kinfolk.tables.members.saving import Reader, fitted_files, kind_of
-from kinfolk.tables.members.slopes import LinearFit
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 
@@ -64,6 +65,15 @@ class SiteBlend:
     models: Mapping[str, Kept]
     weights: dict[str, float]
     intervals: Intervals | None = None
+
+    @classmethod
+    def of(cls, party: LocalParty) -> SiteBlend:
+        """What the party of a site has learnt."""
+        rows = party.rows
+        models = {name: as_kept(party.finals[name]) for name in dict.fromkeys([POOLED, *party.weights])}
+        return cls(
+            rows.columns, rows.encoder, rows.target, rows.nodes, models, party.weights, party.intervals
+        )  # fmt: skip
 
     def predict(self, table: pandas.DataFrame, interval: float | None = None) -> Any:
         """Predict rows of own nodes, as the user knows the target; with an interval, a data frame.
@@ -137,6 +147,11 @@ class SiteBlend:
             models = {name: reader.read(kind, folder / name) for name, kind in kinds.items()}
             intervals = Intervals(**widths) if widths else None
         return cls(columns, encoder, target, found["nodes"], models, found["weights"], intervals)
+
+
+def as_kept(fitted: Any) -> Kept:
+    """A member that has learnt, as arrays: of runs, their linear models."""
+    return fitted if isinstance(fitted, LinearFit | BoostedFit) else LinearFit(fitted.scores)
 
 
 def _under(prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from kinfolk.engine.protocol import Arrays
 from kinfolk.engine.wire import WireError
 from kinfolk.federation.ledger import sent_in_all
 from kinfolk.federation.tables.kept import LEVEL
-from kinfolk.federation.tables.site_job import SiteJob
 from kinfolk.report.facts import Role
 from kinfolk.report.site import SHARES, Outcome, SiteFacts
-from kinfolk.tables.members.slopes import LinearFit
+from kinfolk.tables.held_out import HeldOutErrors
+from kinfolk.tables.local_party import LocalParty
+from kinfolk.tables.members.linear_fit import LinearFit
 
 TEXTS = {"verdict": str, "judgement": str, "methods": list, "notes": list}
 
@@ -33,55 +34,55 @@ def outcome_of(about: Mapping[str, Any], arrays: Arrays) -> Outcome:
     return Outcome(about["verdict"], about["judgement"], methods, tuple(arrays["errors"].tolist()), quantiles, notes)
 
 
-def site_facts(job: SiteJob, outcome: Outcome, federation: str, site: str, folder: Path) -> SiteFacts:
+def site_facts(party: LocalParty, outcome: Outcome, federation: str, site: str, folder: Path) -> SiteFacts:
     """What the page of a site shows; ``folder``: of the site, with what has left it."""
-    table, target, errors = job.table, job.table.target, job.tested.errors
-    has_test = len(table.test.y) > 0
+    rows, target, errors = party.rows, party.rows.target, party.tested
+    assert errors is not None
+    has_test = len(rows.test.y) > 0
     here = {name: float(target.shown(errors.mean(name))) for name in errors.rows} if has_test else {}
-    rows = _rows(job)
+    held_out = _held_out(party)
     return SiteFacts(
-        federation, site, table.settings.target, target.kind, outcome, job.weights, here, _nodes(job), rows,
-        LEVEL if "low" in rows else None, _coefficients(job), sent_in_all(folder),
+        federation, site, rows.settings.target, target.kind, outcome, party.weights, here, _nodes(party, errors),
+        held_out, LEVEL if "low" in held_out else None, _coefficients(party), sent_in_all(folder),
     )  # fmt: skip
 
 
-def _nodes(job: SiteJob) -> pandas.DataFrame:
-    table, count = job.table, len(job.table.nodes)
-    by_node = job.tested.errors.by_node(count)
-    errors = {f"error_{name}": table.target.shown(by_node[name].to_numpy()) for name in by_node}
+def _nodes(party: LocalParty, tested: HeldOutErrors) -> pandas.DataFrame:
+    rows, count = party.rows, len(party.rows.nodes)
+    by_node = tested.by_node(count)
+    errors = {f"error_{name}": rows.target.shown(by_node[name].to_numpy()) for name in by_node}
     sizes = {
-        "train_rows": np.bincount(table.training.owner, minlength=count),
-        "test_rows": np.bincount(table.test.owner, minlength=count),
+        "train_rows": np.bincount(rows.training.owner, minlength=count),
+        "test_rows": np.bincount(rows.test.owner, minlength=count),
     }
-    return pandas.DataFrame({**sizes, **errors}, index=pandas.Index(table.nodes, name="node"))
+    return pandas.DataFrame({**sizes, **errors}, index=pandas.Index(rows.nodes, name="node"))
 
 
-def _rows(job: SiteJob) -> pandas.DataFrame:
-    """The held-out rows, with what the blend predicts."""
-    table, target = job.table, job.table.target
-    tested = table.held_out & ~np.isnan(table.rows.y)
-    found = job.tested.predicted[Role.FINAL]
+def _held_out(party: LocalParty) -> pandas.DataFrame:
+    """The held-out rows, with what the ensemble predicts."""
+    rows, target = party.rows, party.rows.target
+    found = party.predicted[Role.FINAL]
     out = {
-        "row": table.table.index[tested], "node": np.array(table.nodes, dtype=object)[table.test.owner],
-        "target": table.table[table.settings.target][tested].to_numpy(), "predicted": target.decode(found),
+        "row": rows.table.index[rows.held_out], "node": np.array(rows.nodes, dtype=object)[rows.test.owner],
+        "target": rows.table[rows.settings.target][rows.held_out].to_numpy(), "predicted": target.decode(found),
     }  # fmt: skip
     if target.classes:
         return pandas.DataFrame({**out, "probability": found.max(axis=1)})
-    out["target"] = target.decode(table.test.y)
-    if job.intervals is not None:
-        low, high = job.intervals.interval(out["predicted"], table.test.owner, LEVEL)
+    out["target"] = target.decode(rows.test.y)
+    if party.intervals is not None:
+        low, high = party.intervals.interval(out["predicted"], rows.test.owner, LEVEL)
         out |= {"low": target.lower_end(low), "high": high}
     return pandas.DataFrame(out)
 
 
-def _coefficients(job: SiteJob) -> pandas.DataFrame:
+def _coefficients(party: LocalParty) -> pandas.DataFrame:
     """The tailored models: a row for every node, of several classes for every node and class."""
-    table, fitted = job.table, job.models.get("tailored")
+    rows, fitted = party.rows, party.finals.get("tailored")
     if not isinstance(fitted, LinearFit):
         return pandas.DataFrame()
-    w, classes = fitted.scores.w, table.target.classes
+    w, classes = fitted.scores.w, rows.target.classes
     names = [
-        f"{node}: {classes[score]}" if len(w) > 1 else node for node in table.nodes for score in range(len(w))
+        f"{node}: {classes[score]}" if len(w) > 1 else node for node in rows.nodes for score in range(len(w))
     ]  # fmt: skip
-    columns = [*table.encoder.get_feature_names_out(), "intercept"]
+    columns = [*rows.encoder.get_feature_names_out(), "intercept"]
     return pandas.DataFrame(np.moveaxis(w, 0, 1).reshape(len(names), -1), index=names, columns=columns)

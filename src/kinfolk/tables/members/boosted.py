@@ -1,8 +1,8 @@
-"""Boosting on what linear models leave: trees that know the features, the node and the place of a row.
+"""Boosted trees that know the features, the node and the place of a row: on their own, or on residuals.
 
-Trees stand on one model for all, or on the models of nodes where these suit better: they learn little of nodes with a
-few rows themselves, since scikit-learn does not split by categories that have fewer than ten. A second member stands on
-nothing. A third is for sites whose rows may not be brought together: each has trees of its own.
+Trees on residuals start from the pooled model, or from the models of nodes where these suit better: they learn little
+of nodes with a few rows themselves, since scikit-learn does not split by categories that have fewer than ten. Sites
+whose rows may not be brought together have trees each.
 """
 
 from __future__ import annotations
@@ -10,25 +10,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from kinfolk.local_models.binning import binned
-from kinfolk.tables.members.member import Member, Needs, Sample, Value
+from kinfolk.tables.members.member import Access, RowMember, TrainingSet, Value
 from kinfolk.tables.members.scores import LARGEST, LinearScores
 from kinfolk.tables.members.trees import Trees, node_codes, probabilities
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
 
+if TYPE_CHECKING:
+    from kinfolk.tables.design import Design
+
 MANY_ROWS = 20_000
-MOST_ROWS = 200_000  # for trees that stand on nothing
+MOST_ROWS = 200_000  # for trees on their own
 FEW, MANY = ((4, 15), 0.05), ((31,), 0.1)  # leaves, and the rate at which they are learnt
 ROUNDS = (2, 5, 10, 20, 30, 45, 60, 80, 100, 130, 160, 200, 250, 300)  # that are tried
-NOTHING, FOR_ALL, OWN = 0.0, 1.0, 2.0  # what trees stand on: zero, one model for all, or the models of nodes
-SITE_BOOSTED, SITE_TIED = "site-boosted", "site-tied"
+ZERO, POOLED, NODES = 0.0, 1.0, 2.0  # what trees start from: zero, the pooled model, or the models of nodes
 TINY = 1e-6
 
 
@@ -43,7 +45,7 @@ class BoostedFit:
         """Predict rows."""
         return joined(self.base.target, self.base.predict(rows.X, rows.owner), self.trees.sums(rows))
 
-    def elsewhere(self, rows: Rows) -> Floats | None:
+    def predict_new_nodes(self, rows: Rows) -> Floats | None:
         """Predict rows of nodes that were never seen: trees know their features and places."""
         base = self.base.elsewhere
         if base is None:
@@ -52,72 +54,71 @@ class BoostedFit:
         return joined(base.target, base.predict(rows.X, rows.owner), self.trees.sums(unknown))
 
 
-class Boosted(Member):
-    """Histogram boosting on the rest of linear models; these, leaves and rounds are chosen."""
+class BoostedTrees(RowMember):
+    """Histogram boosting; what it starts from, leaves and rounds are chosen.
 
-    name = "boosted"
-    needs: Needs = "rows of all"
+    Parameters
+    ----------
+    name : str
+        Of the member.
+    residuals : bool
+        Whether trees are fitted to what linear models leave, or to the target itself: such trees do not go on with what
+        grows, and err otherwise.
+    access : str
+        What it sees: the rows of all, or those of a site, whose linear models were learnt together.
+    """
+
     parameters = ("leaves", "rounds", "trend", "base")
 
-    def values(self, sample: Sample) -> Sequence[Value]:
-        """What trees stand on, whether they see what grows with time (they cannot go on with it), leaves and rounds."""
-        return plans(self.bases(sample), bool(sample.trend), self.leaves(sample))
+    def __init__(self, name: str, *, residuals: bool = True, access: Access = "rows of all") -> None:
+        self.name, self.residuals, self.access = name, residuals, access
+        self.inputs = ("pooled", "slopes") if residuals else ()
+        self.uses_places, self.across_parties = access == "rows of all", access != "rows of all"
 
-    def leaves(self, sample: Sample) -> tuple[int, ...]:
-        """How many leaves trees may have."""
-        return leaves_for(len(sample.rows.y))
+    def unsupported_reason(self, design: Design) -> str | None:
+        """Trees on their own would be one fit too many for large tables, and are what the others are for classes."""
+        if self.residuals:
+            return None
+        return f"there are more than {MOST_ROWS:,} rows" if int(design.train_rows.sum()) > MOST_ROWS else None
 
-    def bases(self, sample: Sample) -> tuple[float, ...]:
-        """What trees may stand on; with many rows, only what suits better. Trees of several classes stand alone."""
-        if sample.own is None or len(sample.target.classes) > 2:
-            return (FOR_ALL,)
-        return (OWN,) if len(sample.rows.y) > MANY_ROWS else (FOR_ALL, OWN)
+    def grid(self, design: Design, inputs: Sequence[str]) -> Sequence[Value]:
+        """What trees start from, whether they see what grows with time (they cannot go on with it), leaves and rounds.
 
-    def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[BoostedFit]:
+        Trees of several classes start from zero whatever is tried. A site has as many leaves as the largest needs.
+        """
+        rows = max(int(design.train_rows[mine].sum()) for mine in design.numbers)
+        leaves = leaves_for(rows)
+        if not self.residuals:
+            return plans((ZERO,), bool(design.trend), leaves[-1:])
+        if "slopes" not in inputs or len(design.target.classes) > 2:
+            return plans((POOLED,), bool(design.trend), leaves)
+        only_nodes = rows > MANY_ROWS and len(design.numbers) == 1
+        return plans((NODES,) if only_nodes else (POOLED, NODES), bool(design.trend), leaves)
+
+    def values(self, training: TrainingSet) -> Sequence[Value]:
+        """They follow from the design."""
+        raise NotImplementedError
+
+    def fits(self, training: TrainingSet, values: Sequence[Value]) -> Iterator[BoostedFit]:
         """One fit for each value."""
         for leaves, rounds, trend, base in values:
-            scores = _base(sample, base)
-            yield BoostedFit(_fitted(sample, scores, int(leaves), int(rounds), trend > 0), scores)
+            scores = _base(training, base)
+            yield BoostedFit(_fitted(training, scores, int(leaves), int(rounds), trend > 0), scores)
 
-    def predictions(self, sample: Sample, values: Sequence[Value], asked: Rows) -> Iterator[Floats]:
+    def predictions(self, training: TrainingSet, values: Sequence[Value], asked: Rows) -> Iterator[Floats]:
         """Predictions after some rounds, with one fit for all of them."""
         for (leaves, trend, base), some in groupby(values, key=lambda value: (value[0], *value[2:])):
             rounds = [int(value[1]) for value in some]
-            scores = _base(sample, base)
-            trees = _fitted(sample, scores, int(leaves), max(rounds), trend > 0)
+            scores = _base(training, base)
+            trees = _fitted(training, scores, int(leaves), max(rounds), trend > 0)
             before = scores.predict(asked.X, asked.owner)
-            yield from (joined(sample.target, before, sums) for sums in trees.staged(asked, rounds))
-
-
-class BoostedFromNothing(Boosted):
-    """Histogram boosting of the target itself: such trees do not go on with what grows, and err otherwise."""
-
-    name = "trees"
-
-    def missing(self, sample: Sample) -> str | None:
-        """It would be one fit too many."""
-        return f"there are more than {MOST_ROWS:,} rows" if len(sample.rows.y) > MOST_ROWS else None
-
-    def leaves(self, sample: Sample) -> tuple[int, ...]:
-        """The most: there is more to find."""
-        return super().leaves(sample)[-1:]
-
-    def bases(self, sample: Sample) -> tuple[float, ...]:
-        """Nothing."""
-        return (NOTHING,)
-
-
-class BoostedAtSite(Boosted):
-    """Trees of a site, from its own rows alone, on linear models that all sites have learnt together."""
-
-    name = SITE_BOOSTED
-    needs: Needs = "sums"
+            yield from (joined(training.target, before, sums) for sums in trees.staged(asked, rounds))
 
 
 def plans(bases: Sequence[float], trend: bool, leaves: Sequence[int]) -> list[Value]:
-    """Leaves, rounds, whether trees see what grows with time, and what they stand on: all that is tried.
+    """Leaves, rounds, whether trees see what grows with time, and what they start from: all that is tried.
 
-    >>> len(plans([FOR_ALL], False, [4])), plans([FOR_ALL], False, [4])[0]
+    >>> len(plans([POOLED], False, [4])), plans([POOLED], False, [4])[0]
     (14, (4.0, 2.0, 1.0, 1.0))
     """
     trends = (0.0, 1.0) if trend else (1.0,)
@@ -130,24 +131,24 @@ def leaves_for(rows: int) -> tuple[int, ...]:
     return (MANY if rows > MANY_ROWS else FEW)[0]
 
 
-def _base(sample: Sample, which: float) -> LinearScores:
-    """What trees stand on."""
-    nothing = LinearScores(np.zeros((1, 1, sample.rows.X.shape[1] + 1)), sample.target)
-    found = {NOTHING: nothing, FOR_ALL: sample.base, OWN: sample.own}[which]
+def _base(training: TrainingSet, which: float) -> LinearScores:
+    """What trees start from."""
+    nothing = LinearScores(np.zeros((1, 1, training.rows.X.shape[1] + 1)), training.target)
+    found = {ZERO: nothing, POOLED: training.base, NODES: training.own}[which]
     assert found is not None
     return found
 
 
-def _fitted(sample: Sample, scores: LinearScores, leaves: int, rounds: int, trend: bool) -> Trees:
+def _fitted(training: TrainingSet, scores: LinearScores, leaves: int, rounds: int, trend: bool) -> Trees:
     """Trees, fitted to what the base leaves."""
-    target, rows = sample.target, sample.rows
-    codes, categories = node_codes(rows.owner, sample.node_count)
+    target, rows = training.target, training.rows
+    codes, categories = node_codes(rows.owner, training.node_count)
     place = [] if rows.place is None else [rows.place]
-    X = rows.X if trend else np.where(np.isin(np.arange(rows.X.shape[1]), sample.trend), 0.0, rows.X)
+    X = rows.X if trend else np.where(np.isin(np.arange(rows.X.shape[1]), training.trend), 0.0, rows.X)
     Z = np.column_stack([codes[rows.owner], X, *place])
     options: dict[str, Any] = {
         "max_leaf_nodes": leaves, "learning_rate": MANY[1] if leaves in MANY[0] else FEW[1], "max_iter": rounds,
-        "early_stopping": False, "categorical_features": [0] if categories else None, "random_state": sample.seed,
+        "early_stopping": False, "categorical_features": [0] if categories else None, "random_state": training.seed,
     }  # fmt: skip
     base = scores.predict(rows.X, rows.owner)
     if len(target.classes) > 2:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -22,10 +23,13 @@ from sklearn.neighbors import NearestNeighbors
 
 from kinfolk.objective.losses import Loss, Squared
 from kinfolk.tables.families import RIDGES
-from kinfolk.tables.members.member import Member, Needs, Sample, Value
+from kinfolk.tables.members.linear_fit import LinearFit
+from kinfolk.tables.members.member import Access, RowMember, TrainingSet, Value
 from kinfolk.tables.members.scores import LinearScores, derivatives, loss_of
-from kinfolk.tables.members.slopes import NO_RIDGE, LinearFit
 from kinfolk.typing import Floats, Ints
+
+if TYPE_CHECKING:
+    from kinfolk.tables.cross_validation import CrossValidation, Validation
 
 EXACT = 1_000  # nodes; with more, each is predicted from those nearest to it
 NEAREST = 30
@@ -33,6 +37,7 @@ LIKELIHOOD = 300  # nodes from which the parameters are estimated
 TURNS, SETTLED = 20, 1e-3  # of Newton's method, and the change of shifts at which they end
 LEAST_CURVATURE = 1e-9
 EARTH = 6371.0
+NO_RIDGE = 1e-8
 
 
 @dataclass(frozen=True)
@@ -49,31 +54,40 @@ class Covariance:
         return self.near * np.exp(-distance / self.radius)
 
 
-class NodeIntercepts(Member):
+class NodeIntercepts(RowMember):
     """One model for all with an intercept per node."""
 
     name = "intercepts"
-    needs: Needs = "sums"
+    access: Access = "sums"
     parameters = ("radius", "near", "apart", "noise", "ridge")
+    inputs = ("pooled",)
+    uses_places = True
 
-    def values(self, sample: Sample) -> Sequence[Value]:
+    def __init__(self, ridges: Sequence[float] = RIDGES) -> None:
+        self.ridges = ridges
+
+    def tuned_control(self, cv: CrossValidation, best: Validation) -> Validation:
+        """With the best ridge term, and a covariance of its own."""
+        return cv.validate(NodeIntercepts((best.value[-1],)), control=True)
+
+    def values(self, training: TrainingSet) -> Sequence[Value]:
         """The most likely covariance, with every ridge term."""
-        problem = Common.of(sample, sample.ridge)
-        first = most_likely(sample, problem.rest(problem.start, None))
-        w, shift = problem.fitted(smoother(sample, first))
-        covariance = most_likely(sample, problem.rest(w, shift))
-        return [(*vars(covariance).values(), ridge) for ridge in RIDGES]
+        problem = Common.of(training, self.ridges[0] if len(self.ridges) == 1 else training.ridge)
+        first = most_likely(training, problem.rest(problem.start, None))
+        w, shift = problem.fitted(smoother(training, first))
+        covariance = most_likely(training, problem.rest(w, shift))
+        return [(*vars(covariance).values(), ridge) for ridge in self.ridges]
 
-    def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[LinearFit]:
+    def fits(self, training: TrainingSet, values: Sequence[Value]) -> Iterator[LinearFit]:
         """Model and shifts, given the covariance."""
         smoothers: dict[Covariance, Smoother] = {}
         for *value, ridge in values:
             covariance = Covariance(*value)
-            smooth = smoothers.setdefault(covariance, smoother(sample, covariance))
-            w, shift = Common.of(sample, ridge).fitted(smooth)
+            smooth = smoothers.setdefault(covariance, smoother(training, covariance))
+            w, shift = Common.of(training, ridge).fitted(smooth)
             own = np.column_stack([np.tile(w[:-1], (len(shift), 1)), w[-1] + shift])
-            common = w[None] if sample.places is None else None  # places tell what the shift there is like
-            yield LinearFit(LinearScores(own[None], sample.target, common=common))
+            common = w[None] if training.places is None else None  # places tell what the shift there is like
+            yield LinearFit(LinearScores(own[None], training.target, common=common))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,13 +112,13 @@ class Common:
     start: Floats  # (parameters,) the model for all without shifts
 
     @classmethod
-    def of(cls, sample: Sample, strength: float) -> Common:
-        """The problem of a sample that has a base."""
-        assert sample.base is not None
-        X = np.column_stack([sample.rows.X, np.ones(len(sample.rows.y))])
+    def of(cls, training: TrainingSet, strength: float) -> Common:
+        """The problem of a training that has a base."""
+        assert training.base is not None
+        X = np.column_stack([training.rows.X, np.ones(len(training.rows.y))])
         ridge = np.r_[np.full(X.shape[1] - 1, max(strength, NO_RIDGE)), 0.0]
-        rows, count = sample.rows, sample.node_count
-        return cls(loss_of(sample.target), X, rows.y, rows.owner, count, ridge, sample.base.w[0, 0])
+        rows, count = training.rows, training.node_count
+        return cls(loss_of(training.target), X, rows.y, rows.owner, count, ridge, training.base.w[0, 0])
 
     def fitted(self, smooth: Smoother) -> tuple[Floats, Floats]:
         """The model (parameters,) and the shifts (nodes,)."""
@@ -148,15 +162,16 @@ class Common:
         return np.asarray(np.bincount(self.owner, values, minlength=self.node_count), dtype=np.float64)
 
 
-def most_likely(sample: Sample, rest: Rest) -> Covariance:
+def most_likely(training: TrainingSet, rest: Rest) -> Covariance:
     """The covariance with the largest marginal likelihood, estimated from some of the nodes."""
     known = np.flatnonzero(rest.weight > 0)
-    rng = np.random.default_rng([sample.seed, 11])
+    rng = np.random.default_rng([training.seed, 11])
     some = np.sort(rng.choice(known, LIKELIHOOD, replace=False)) if len(known) > LIKELIHOOD else known
     mean, weight = rest.mean[some], rest.weight[some]
     size = float(np.average(mean**2, weights=weight)) or 1e-12
     noise = rest.noise if rest.noise is not None else 0.5 * size * float(np.median(weight))
-    distance = None if sample.places is None else distances(sample.places[some], sample.places[some], sample.globe)
+    there = None if training.places is None else training.places[some]
+    distance = None if there is None else distances(there, there, training.globe)
     typical = 1.0 if distance is None else float(np.median(distance[distance > 0])) if (distance > 0).any() else 1.0
 
     def covariance(log: Floats) -> Covariance:
@@ -187,14 +202,14 @@ def likelihood(covariance: Covariance, mean: Floats, weight: Floats, distance: F
 Smoother = Callable[[Floats, Floats], Floats]  # from weights and means at nodes to posterior means of all shifts
 
 
-def smoother(sample: Sample, covariance: Covariance) -> Smoother:
+def smoother(training: TrainingSet, covariance: Covariance) -> Smoother:
     """The posterior mean of shifts, given weights (nodes,) and what nodes have in the mean (nodes, columns).
 
     It is linear in the means; what depends on weights alone is computed once.
     """
-    if sample.places is None:
+    if training.places is None:
         return partial(_apart, covariance)
-    make = _exact if sample.node_count <= EXACT else _nearby
+    make = _exact if training.node_count <= EXACT else _nearby
     kept: dict[bytes, Callable[[Floats], Floats]] = {}
 
     def smooth(weight: Floats, means: Floats) -> Floats:
@@ -202,7 +217,7 @@ def smoother(sample: Sample, covariance: Covariance) -> Smoother:
         if key not in kept:
             kept.clear()
             known = np.flatnonzero(weight > 0)
-            kept[key] = make(sample, covariance, covariance.noise / weight[known], known)
+            kept[key] = make(training, covariance, covariance.noise / weight[known], known)
         return kept[key](means)
 
     return smooth
@@ -214,19 +229,19 @@ def _apart(covariance: Covariance, weight: Floats, means: Floats) -> Floats:
     return np.where(weight > 0, trust, 0.0)[:, None] * means
 
 
-def _exact(sample: Sample, covariance: Covariance, noise: Floats, known: Ints) -> Callable[[Floats], Floats]:
+def _exact(training: TrainingSet, covariance: Covariance, noise: Floats, known: Ints) -> Callable[[Floats], Floats]:
     """All nodes from all that have rows."""
-    assert sample.places is not None
-    across = covariance.between(distances(sample.places, sample.places[known], sample.globe))
+    assert training.places is not None
+    across = covariance.between(distances(training.places, training.places[known], training.globe))
     across[known, np.arange(len(known))] += covariance.apart
     factor = cho_factor(across[known] + np.diag(noise), lower=True)
     return lambda means: np.asarray(across @ cho_solve(factor, means[known]))
 
 
-def _nearby(sample: Sample, covariance: Covariance, noise: Floats, known: Ints) -> Callable[[Floats], Floats]:
+def _nearby(training: TrainingSet, covariance: Covariance, noise: Floats, known: Ints) -> Callable[[Floats], Floats]:
     """Every node from the nearest that have rows, itself among them: one small system each."""
-    assert sample.places is not None
-    places, globe = sample.places, sample.globe
+    assert training.places is not None
+    places, globe = training.places, training.globe
     metric, turn = ("haversine", np.radians) if globe else ("euclidean", np.asarray)
     search = NearestNeighbors(metric=metric).fit(turn(places[known]))
     away, near = search.kneighbors(turn(places), n_neighbors=min(NEAREST, len(known)))

@@ -11,8 +11,8 @@ from sklearn.base import clone, is_classifier
 
 from kinfolk.checks import InputError
 from kinfolk.report.facts import Role
-from kinfolk.tables.members.member import Member, Needs, Sample, Value
-from kinfolk.tables.own_code import from_file, given_name
+from kinfolk.tables.members.member import Access, Member, RowMember, TrainingSet, Value
+from kinfolk.tables.own_code import code_file, from_file, given_name
 from kinfolk.tables.rivals import CHEAP, OTHERS
 from kinfolk.tables.rows import Rows
 from kinfolk.tables.target import LEAST_MEAN, Target
@@ -42,15 +42,15 @@ class OwnFit:
         out[:, self.estimator.classes_.astype(np.int64)] = self.estimator.predict_proba(Z)
         return out
 
-    def elsewhere(self, rows: Rows) -> Floats | None:
+    def predict_new_nodes(self, rows: Rows) -> Floats | None:
         """Nodes that were never seen have no number: those nearby predict."""
         return None
 
 
-class OwnEstimator(Member):
+class OwnEstimator(RowMember):
     """A model with ``fit`` and ``predict``: it sees features, places and the number of the node."""
 
-    needs: Needs = "rows of all"
+    access: Access = "rows of all"
 
     def __init__(self, estimator: Any, name: str | None = None) -> None:
         self.estimator, self.name = estimator, name or type(estimator).__name__
@@ -63,31 +63,38 @@ class OwnEstimator(Member):
             wanted = "classifier" if target.classifies else "regressor"
             raise InputError(f"Expected a {wanted} as a member for this target, got {self.name}.")
 
-    def values(self, sample: Sample) -> Sequence[Value]:
+    def values(self, training: TrainingSet) -> Sequence[Value]:
         """There is nothing to choose."""
         return [()]
 
-    def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[OwnFit]:
+    def fits(self, training: TrainingSet, values: Sequence[Value]) -> Iterator[OwnFit]:
         """A fresh copy of the estimator, fitted."""
         for _ in values:
-            fitted = clone(self.estimator).fit(with_node(sample.rows), sample.rows.y)
-            yield OwnFit(fitted, sample.target)
+            fitted = clone(self.estimator).fit(with_node(training.rows), training.rows.y)
+            yield OwnFit(fitted, training.target)
 
 
-def own_members(
-    named: Sequence[str], given: Sequence[Any], known: Sequence[str], target: Target
-) -> dict[str, OwnEstimator]:
-    """The members that are not known by name: objects, and ``file.py:Name``; a type is made with its defaults."""
-    found: dict[str, OwnEstimator] = {}
+def own_members(named: Sequence[str], given: Sequence[Any], known: Sequence[str], target: Target) -> dict[str, Member]:
+    """The members that are not known by name: objects, and ``file.py:Name``; a type is made with its defaults.
+
+    Each is a ``Member``, or an estimator.
+    """
+    found: dict[str, Member] = {}
     objects = {given_name(each): each for each in given}
     taken = {*known, *Role, *(rival.name for rival in (*CHEAP, *OTHERS))}
     for name in (name for name in named if name not in known):
-        estimator = objects[name] if name in objects else from_file(name, "a member", list(known))
-        own = name.rpartition(":")[2].strip()
-        if own in taken:
-            raise InputError(f"Expected members with names of their own, got {own!r} twice: rename one.")
-        taken.add(own)
-        member = OwnEstimator(estimator() if isinstance(estimator, type) else estimator, own)
-        member.check(target)
+        if name not in objects and code_file(name) is None:
+            raise InputError(
+                f"Expected members among {', '.join(known)}, or file.py:Name, got {name!r}: a list replaces the usual "
+                "members, +file.py:Name adds one to them."
+            )
+        member = objects[name] if name in objects else from_file(name, "a member", list(known))
+        member = member() if isinstance(member, type) else member
+        if not isinstance(member, Member):
+            member = OwnEstimator(member, name.rpartition(":")[2].strip())
+            member.check(target)
+        if member.name in taken:
+            raise InputError(f"Expected members with names of their own, got {member.name!r} twice: rename one.")
+        taken.add(member.name)
         found[name] = member
     return found

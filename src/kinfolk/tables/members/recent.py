@@ -12,47 +12,51 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kinfolk.tables.members.member import Member, Needs, Sample, Value
+from kinfolk.tables.members.linear_fit import LinearFit
+from kinfolk.tables.members.member import Access, RowMember, TrainingSet, Value
 from kinfolk.tables.members.scores import LinearScores
-from kinfolk.tables.members.slopes import LinearFit
 from kinfolk.typing import Floats, Ints
+
+if TYPE_CHECKING:
+    from kinfolk.tables.design import Design
 
 HALF_LIVES = (1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of the time that rows cover
 STRENGTHS = (0.3, 1.0, 3.0)  # μ: so many rows at the level of the model
-Base = Callable[[Sample], LinearScores]
+Base = Callable[[TrainingSet], LinearScores]
 
 
-class Recent(Member):
+class Recent(RowMember):
     """A model and the latest level of every node; half-life and strength are chosen."""
 
     parameters = ("half-life", "strength")
 
-    def __init__(self, name: str, base: Base, needs: Needs) -> None:
-        self.name, self.base, self.needs = name, base, needs
+    def __init__(self, name: str, base: Base, access: Access, inputs: tuple[str, ...] = ()) -> None:
+        self.name, self.base, self.access, self.inputs = name, base, access, inputs
 
-    def missing(self, sample: Sample) -> str | None:
+    def unsupported_reason(self, design: Design) -> str | None:
         """Levels are of numbers, and rows must have times."""
-        if sample.times is None:
+        if not design.timed:
             return "no later times are predicted"
-        return "the target is no number" if sample.target.kind != "number" else None
+        return "the target is no number" if design.target.kind != "number" else None
 
-    def values(self, sample: Sample) -> Sequence[Value]:
+    def values(self, training: TrainingSet) -> Sequence[Value]:
         """All pairs."""
         return list(product(HALF_LIVES, STRENGTHS))
 
-    def fits(self, sample: Sample, values: Sequence[Value]) -> Iterator[LinearFit]:
+    def fits(self, training: TrainingSet, values: Sequence[Value]) -> Iterator[LinearFit]:
         """The model with other intercepts, for each pair."""
-        assert sample.times is not None
-        rows, base = sample.rows, self.base(sample)
+        assert training.times is not None
+        rows, base = training.rows, self.base(training)
         rest = rows.y - base.predict(rows.X, rows.owner)
-        own = np.repeat(base.w, sample.node_count, axis=1) if base.w.shape[1] == 1 else base.w
-        age = ages(sample.times, rows.owner, sample.node_count)
+        own = np.repeat(base.w, training.node_count, axis=1) if base.w.shape[1] == 1 else base.w
+        age = ages(training.times, rows.owner, training.node_count)
         for half_life, strength in values:
             w = own.copy()
-            w[0, :, -1] += latest_levels(rest, rows.owner, age / half_life, strength, sample.node_count)
+            w[0, :, -1] += latest_levels(rest, rows.owner, age / half_life, strength, training.node_count)
             yield LinearFit(dataclasses.replace(base, w=w, common=_common(base)))
 
 
@@ -60,8 +64,8 @@ def recent_members() -> list[Recent]:
     """The latest level alone, that of one model with an intercept per node, and that of random slopes."""
     return [
         Recent("recent", _nothing, "own rows"),
-        Recent("recent-intercepts", lambda sample: sample.shared or _for_all(sample), "sums"),
-        Recent("recent-slopes", lambda sample: sample.own or _for_all(sample), "sums"),
+        Recent("recent-intercepts", _intercepts, "sums", ("pooled", "intercepts")),
+        Recent("recent-slopes", _slopes, "sums", ("pooled", "slopes")),
     ]
 
 
@@ -89,15 +93,23 @@ def latest_levels(rest: Floats, owner: Ints, half_lives: Floats, strength: float
     return np.asarray(total / (np.bincount(owner, weight, minlength=node_count) + strength))
 
 
-def _nothing(sample: Sample) -> LinearScores:
+def _nothing(training: TrainingSet) -> LinearScores:
     """The mean of all rows."""
-    return LinearScores(np.zeros((1, sample.node_count, sample.rows.X.shape[1] + 1)), sample.target)
+    return LinearScores(np.zeros((1, training.node_count, training.rows.X.shape[1] + 1)), training.target)
 
 
-def _for_all(sample: Sample) -> LinearScores:
-    """One model for all."""
-    assert sample.base is not None
-    return sample.base
+def _intercepts(training: TrainingSet) -> LinearScores:
+    """Shared slopes and node intercepts, or else the pooled model."""
+    found = training.shared or training.base
+    assert found is not None
+    return found
+
+
+def _slopes(training: TrainingSet) -> LinearScores:
+    """Models of nodes, where they suit better than the pooled one."""
+    found = training.own or training.base
+    assert found is not None
+    return found
 
 
 def _common(base: LinearScores) -> Floats | None:

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import clone
 
+from kinfolk.checks import InputError
 from kinfolk.engine.saved_run import load_run, run_files
 from kinfolk.local_models import saved_models
+from kinfolk.local_models.estimators import Estimator
+from kinfolk.local_models.least_squares import LinearModel
 from kinfolk.local_models.stored import dump_estimators, load_estimators
+from kinfolk.local_models.stored_reader import RefusedTypeError
+from kinfolk.local_models.weighted_rows import as_local_model
 from kinfolk.network.array_files import array_bytes, read_arrays
 from kinfolk.tables.members.boosted import BoostedFit
-from kinfolk.tables.members.own import OwnFit
+from kinfolk.tables.members.graph_member import FittedRuns
+from kinfolk.tables.members.linear_fit import LinearFit
+from kinfolk.tables.members.own import OwnEstimator, OwnFit, with_node
 from kinfolk.tables.members.scores import LinearScores, Link
-from kinfolk.tables.members.slopes import LinearFit
-from kinfolk.tables.members.together import RunFit
 from kinfolk.tables.members.trees import Trees
+from kinfolk.tables.own_code import code_file
 from kinfolk.tables.target import Target
 from kinfolk.typing import Floats
+
+if TYPE_CHECKING:
+    from kinfolk.tables.prepared import Prepared
 
 ARRAYS, ESTIMATOR = "arrays.safetensors", "estimator.skops"
 BASE = "base"  # the array of coefficients that trees stand on
@@ -27,7 +38,10 @@ COMMON = "common"  # the array of coefficients for nodes that were never seen, i
 MODEL_FILES = (ARRAYS, ESTIMATOR, *saved_models.FILES)
 OWN: Link = "own"
 SOFTMAX: Link = "softmax"
-KINDS = {LinearFit: "linear", RunFit: "runs", BoostedFit: "boosted", OwnFit: "own"}
+PACKAGES = {"numpy": "NumPy", "scipy": "SciPy", "sklearn": "scikit-learn"}
+FEW = 40  # rows of a trial
+SIZES = ("n_estimators", "max_iter")  # parameters whose size does not matter to whether a model can be saved
+KINDS = {LinearFit: "linear", FittedRuns: "runs", BoostedFit: "boosted", OwnFit: "own"}
 
 
 def kind_of(fitted: Any) -> str:
@@ -37,15 +51,56 @@ def kind_of(fitted: Any) -> str:
 
 def fitted_files(fitted: Any, name: str) -> Iterator[tuple[str, bytes]]:
     """The files of what a member has learnt, by name."""
-    if isinstance(fitted, RunFit):
+    if isinstance(fitted, FittedRuns):
         for k, run in enumerate(fitted.runs):
             yield from ((f"{k}/{file}", content) for file, content in run_files(run, name))
     elif isinstance(fitted, OwnFit):
-        yield ESTIMATOR, dump_estimators(fitted.estimator, f"the {name} model")
+        yield ESTIMATOR, estimator_bytes(fitted.estimator, f"Member {name}")
     elif isinstance(fitted, LinearFit):
         yield ARRAYS, array_bytes({"w": fitted.scores.w, **_common(fitted.scores)}, {"link": fitted.scores.link})
     else:
         yield ARRAYS, array_bytes({**fitted.trees.to_arrays(), BASE: fitted.base.w, **_common(fitted.base)})
+
+
+def estimator_bytes(fitted: Any, name: str) -> bytes:
+    """A fitted estimator of the user's own, to be stored, or a sentence that says what in it cannot be."""
+    try:
+        return dump_estimators(fitted, name)
+    except RefusedTypeError as error:
+        package, kind = error.name.partition(".")[0], "type" if error.loader == "TypeNode" else "function"
+        held = f"a {PACKAGES[package]} {kind}" if package in PACKAGES else f"the {kind} {error.name}"
+        raise InputError(f"{name} cannot be saved: it contains {held}. Use a class that stores arrays only.") from error
+
+
+def check_storable(prepared: Prepared) -> None:
+    """Refuse members and a model of the user's own that cannot be saved, before they are fitted: a small trial."""
+    rows, settings, model = prepared.rows.training, prepared.settings, as_local_model(prepared.design.family.learns)
+    some = np.linspace(0, len(rows.y) - 1, FEW).astype(np.int64)
+    if prepared.design.target.classes:
+        some = np.union1d(some, np.unique(rows.y, return_index=True)[1])  # one of every class at least
+    rows = rows.take(some)
+    own = [each for each in prepared.design.own_members.values() if isinstance(each, OwnEstimator)]
+    tried = [(f"Member {each.name}", each.estimator, with_node(rows)) for each in own]
+    if code_file(settings.model) is not None and not isinstance(model, LinearModel):
+        name = f"Model {settings.model.rpartition(':')[2]}"
+        if not isinstance(model, Estimator):
+            raise InputError(f"{name} cannot be saved: it is no estimator. Use a class with fit and predict.")
+        tried.append((name, model.estimator, rows.X))
+    for name, estimator, X in tried:
+        fitted = _trial(estimator, X, rows.y)
+        if fitted is not None:
+            estimator_bytes(fitted, name)
+
+
+def _trial(estimator: Any, X: Floats, y: Floats) -> Any:
+    """A copy with few parts, fitted; None if that fails: the real fit tells why."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            few = {name: 2 for name in estimator.get_params() if name.rpartition("__")[2] in SIZES}
+            return clone(estimator).set_params(**few).fit(X, y)
+        except Exception:  # whatever an estimator of the user's own does not like about a few rows
+            return None
 
 
 class Reader:
@@ -65,11 +120,11 @@ class Reader:
         """A fitted member."""
         return self._readers[kind](folder)
 
-    def without_models(self, kind: str, folder: Path) -> RunFit | None:
+    def without_models(self, kind: str, folder: Path) -> FittedRuns | None:
         """The account of runs, to look at; nothing that predicts."""
         if kind != "runs":
             return None
-        return RunFit((load_run(folder / "0", 0, 0, models=False),), self.target, folder.name == "pooled")
+        return FittedRuns((load_run(folder / "0", 0, 0, models=False),), self.target, folder.name == "pooled")
 
     def _linear(self, folder: Path) -> LinearFit:
         words, arrays = read_arrays(folder / ARRAYS)
@@ -85,14 +140,14 @@ class Reader:
             raise ValueError(f"coefficients of shape {w.shape}")
         return LinearScores(w, self.target, link, common)
 
-    def _runs(self, folder: Path) -> RunFit:
+    def _runs(self, folder: Path) -> FittedRuns:
         pooled = folder.name == "pooled"
         count = len([each for each in folder.iterdir() if each.is_dir()])
         size = 1 if pooled else self.node_count
         runs = [load_run(folder / str(k), size, self.feature_count, trusted=self.trusted) for k in range(count)]
         if not runs or (len(runs) > 1 and len(runs) != len(self.target.classes)):
             raise ValueError(f"{len(runs)} runs")
-        return RunFit(tuple(runs), self.target, pooled)
+        return FittedRuns(tuple(runs), self.target, pooled)
 
     def _boosted(self, folder: Path) -> BoostedFit:
         arrays = dict(read_arrays(folder / ARRAYS)[1])

@@ -50,7 +50,7 @@ def predictions(target: Target, scores: Floats) -> Floats:
     return np.asarray(p / np.maximum(p.sum(axis=0), 1e-300)).T
 
 
-def derivatives(loss: Loss, z: Floats, y: Floats) -> tuple[Floats, Floats]:
+def derivatives(loss: Loss, z: Floats, y: Floats, rounding: float = ROUNDED) -> tuple[Floats, Floats]:
     """ℓ' and ℓ'' of every row; for a loss with a kink those of the parabola above it that touches it at z.
 
     With slopes a < 0 < b and r = z − y:  ℓ(r) ≤ (b − a) r² / (4 |r₀|) + (a + b) r / 2 + const  (Hunter and Lange 2000).
@@ -59,7 +59,7 @@ def derivatives(loss: Loss, z: Floats, y: Floats) -> tuple[Floats, Floats]:
         return loss.slope(z, y), loss.curvature(z, y)
     low, high = loss.slopes(y)
     rest = z - loss.kink(y)
-    curvature = (high - low) / (2 * (np.abs(rest) + ROUNDED))
+    curvature = (high - low) / (2 * (np.abs(rest) + rounding))
     return curvature * rest + (high + low) / 2, curvature
 
 

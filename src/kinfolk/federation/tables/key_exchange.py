@@ -1,4 +1,4 @@
-"""Secure sums at a site: with whom they are made, and that they are made with the same sites as before."""
+"""Secure aggregation at a site: with whom sums are made, and that they are made with the same sites as before."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from kinfolk.checks import listing
 from kinfolk.engine.protocol import Arrays
 from kinfolk.engine.wire import WireError
 from kinfolk.federation.files import read_json, replace_file
-from kinfolk.federation.keys import Peer, Pins, SiteKey
+from kinfolk.federation.keys import Peer, Pins, Sealer, SiteKey
 from kinfolk.federation.tables.masks import Masks, salt_of
-from kinfolk.federation.tables.site_table import Answer
+from kinfolk.federation.tables.queries import Queries, digest_of
+from kinfolk.federation.tables.site_reading import Response
 
 COMPANY = "summed-with.json"  # in the folder of a site
 
 
-class Company:
+class KeyExchange:
     """The sites with which a site makes secure sums, in one job.
 
     Parameters
@@ -43,17 +44,21 @@ class Company:
     ) -> None:  # fmt: skip
         self.name, self.key, self.folder, self.rows, self.sites, self.fewest = name, key, folder, rows, sites, fewest
         self.masks: Masks | None = None
+        self.peers: list[Peer] = []  # all sites, when keys were exchanged
         self._salt = b""
         self._agreed: dict[str, Any] = {}  # with whom sums are made
         self._asked = b""  # a digest of all questions whose answers were masked
 
-    def introduce(self, secret: bytes) -> Answer:
+    def introduce(self, secret: bytes) -> Response:
         """Begin a job with secure sums: another salt than in any job before, so that no mask is used again."""
         self._salt, self.masks = salt_of(secret), None
         return {"key": self.key.public.hex(), "salt": self._salt.hex()}, {}
 
-    def meet(self, about: Mapping[str, Any]) -> Answer:
-        """From now on, what is summed is masked; ``about``: keys and salts of all sites."""
+    def exchange_keys(self, about: Mapping[str, Any]) -> Response:
+        """Accept the keys of all sites, for encrypted messages; from now on sums are masked, if that is wanted.
+
+        ``about``: keys and salts of all sites, in order.
+        """
         try:
             known = {
                 Peer(str(name), bytes.fromhex(each["key"])): bytes.fromhex(each["salt"])
@@ -65,15 +70,23 @@ class Company:
         others = {peer: salt for peer, salt in known.items() if peer != own}
         if known.get(own) != self._salt or not others or any(peer.name == self.name for peer in others):
             raise WireError("Expected the keys of this site and of others, got something else.")
-        self.check_agreed(others)
+        self.check_agreed(peer.name for peer in others)
         Pins(self.folder).check(dict(enumerate(others)))
-        self._check({peer.name for peer in known})
-        self.masks = Masks(self.key, self.name, self._salt, others)
+        self.peers = list(known)
+        if about.get("masked") is True:
+            self._check({peer.name for peer in known})
+            self.masks = Masks(self.key, self.name, self._salt, others)
         return {}, {}
 
-    def check_agreed(self, peers: Iterable[Peer]) -> None:
+    def sealer(self, run: bytes, secret: bytes) -> Sealer:
+        """Encrypts messages to other sites, and opens theirs, in one job; sites are numbered in their order."""
+        own = Peer(self.name, self.key.public)
+        others = {number: peer for number, peer in enumerate(self.peers) if peer != own}
+        return Sealer(self.key, self.name, run, others, secret)
+
+    def check_agreed(self, names: Iterable[str]) -> None:
         """Refuse sites that the owner has not agreed to: a coordinator could have made them up."""
-        strangers = [] if self.sites is None else [peer.name for peer in peers if peer.name not in self.sites]
+        strangers = [] if self.sites is None else [name for name in names if name not in self.sites]
         if strangers:
             raise WireError(f"Expected the agreed sites, got {listing(strangers)} besides: invite anew.")
 
@@ -90,14 +103,19 @@ class Company:
             )
         self._agreed = {"rows": self.rows, "sites": sorted(names)}
 
-    def masked(self, number: int, arrays: Arrays, question: bytes) -> Arrays:
+    def masked(self, number: int, arrays: Arrays, asked: Queries, digests: Sequence[str]) -> Arrays:
         """The arrays of an answer, masked; before the first one leaves it is kept with whom sums are made.
 
-        All sites get the same questions that are summed. Masks follow from all of them so far, so that a folder that
-        was restored from a backup does not put the masks of one question on the answer to another.
+        Masks follow from all that all sites were asked so far, and from the ``digests`` of what each was asked besides,
+        this site's among them. So they cancel only if all sites are asked the same, and a folder that was restored from
+        a backup does not put the masks of one message on the answer to another.
         """
         assert self.masks is not None
-        self._asked = hashlib.blake2b(self._asked + question, digest_size=32).digest()
+        here = [peer.name for peer in self.peers].index(self.name)
+        if len(digests) != len(self.peers) or digests[here] != digest_of(asked, own=True):
+            raise WireError("Expected the digest of what this site is asked among those of all sites, got another.")
+        known = [digest_of(asked, own=False), *digests]
+        self._asked = hashlib.blake2b(self._asked + "".join(known).encode(), digest_size=32).digest()
         path = self.folder / COMPANY
         if read_json(path) != self._agreed:
             replace_file(path, json.dumps(self._agreed).encode())

@@ -23,14 +23,12 @@ from kinfolk.tables.columns import (
 )
 from kinfolk.tables.dates import ISO, READERS, written_like
 from kinfolk.tables.families import LINEAR_MEMBERS
-from kinfolk.tables.members.boosted import SITE_BOOSTED, SITE_TIED
 from kinfolk.tables.settings import Settings
 
 MODELS, METHODS = ("ridge", "linear"), ("auto", "gtvmin-smooth")
 NEED_ROWS = ("intercepts", "boosted", "trees")  # members that need the rows of all
 COMPARED = ("alone",)  # members of one table that are compared here, and have no weight
-USUAL_MEMBERS = ("pooled", "slopes", "tailored", "wide", SITE_BOOSTED)
-MEMBERS = (*USUAL_MEMBERS, SITE_TIED)  # that may have a weight here
+MEMBERS = ("pooled", "slopes", "tailored", "wide", "site-boosted")  # that may have a weight here
 KNOWN = tuple(dict.fromkeys((*MEMBERS, *LINEAR_MEMBERS)))
 USABLE = ("number", "category", "date")
 KINDS = (*USABLE, "empty column", "unreadable dates", "names of rows")
@@ -50,7 +48,7 @@ def check_settings(settings: Settings) -> None:
             "Expected rows of every node, the last times, whole nodes or marked rows as the test of a federation, got "
             "regions: set hold to nodes."
         )
-    unknown = [name for name in settings.members if name not in KNOWN]
+    unknown = [name for name in settings.named_members(()) if name not in KNOWN]
     if unknown or settings.rivals:
         raise InputError(
             f"Expected members among {', '.join(KNOWN)} and no rivals in a federation, got "

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 import pandas
 
 from kinfolk.checks import InputError, listing
 from kinfolk.engine.protocol import Arrays
-from kinfolk.federation.tables.agreeing import (
+from kinfolk.federation.tables.packing import BIN_EDGES
+from kinfolk.federation.tables.requests import RemoteParties
+from kinfolk.federation.tables.schema import (
     KNOWN,
     NEED_ROWS,
     Agreed,
@@ -21,15 +23,16 @@ from kinfolk.federation.tables.agreeing import (
     check_settings,
     without_constant,
 )
-from kinfolk.federation.tables.asking import Sites, Told
+from kinfolk.federation.tables.site_reading import Response
 from kinfolk.network.folds import node_folds
-from kinfolk.network.graph import Graph
 from kinfolk.report.facts import Note, on_globe
-from kinfolk.tables.blend import evidence_of_times, fold_factors
 from kinfolk.tables.columns import Columns
+from kinfolk.tables.design import NO_TIMES, Design
 from kinfolk.tables.encoding import CategoryColumn, DateColumn, Encoder, NumberColumn
-from kinfolk.tables.families import Family, family_of
-from kinfolk.tables.graph_source import GraphSource, graph_source, wide_graph
+from kinfolk.tables.families import family_of
+from kinfolk.tables.graph_source import graph_source, wide_graph
+from kinfolk.tables.levels import SLOPES
+from kinfolk.tables.party import Call
 from kinfolk.tables.settings import Settings
 from kinfolk.tables.splits import FEW_TIMES, VALIDATION, last_cut, whole_units, window_starts
 from kinfolk.tables.target import MANY_CLASSES, TASKS, Target
@@ -39,121 +42,38 @@ MOSTLY_NEW = 0.5  # share of marked rows that belong to nodes without training r
 NO_TIME = 0.0  # as the time of the test, where rows are tested
 
 
-@dataclass(frozen=True, eq=False)
-class Ready:
-    """What the coordinator knows when all rows are encoded: names, sums, and numbers of rows."""
-
-    settings: Settings
-    columns: Columns
-    encoder: Encoder
-    target: Target
-    family: Family
-    names: list[str]  # of the nodes
-    numbers: list[Ints]  # of the nodes of every site
-    train_rows: Ints  # (nodes,)
-    test_rows: Ints  # (nodes,)
-    part_rows: Ints  # (parts, nodes) rows that are learnt from; the last part is all of them
-    held: Ints  # (folds,) rows that are predicted
-    times: Floats | None  # of all rows, sorted, where later ones are tested
-    cut: float  # the time after which rows are tested
-    starts: Floats  # first times of the windows of cross-validation
-    kind: Literal["rows", "nodes", "times"]  # what the rows of a part share
-    places: Floats | None  # (nodes, 2)
-    source: GraphSource
-    wide: Graph | None
-    notes: list[Note]
-
-    @property
-    def node_count(self) -> int:
-        """Number of nodes."""
-        return len(self.names)
-
-    @property
-    def width(self) -> int:
-        """Number of parameters of a model."""
-        return len(self.encoder.get_feature_names_out()) + 1
-
-    @property
-    def folds(self) -> int:
-        """Number of parts that are predicted."""
-        return len(self.held)
-
-    @property
-    def timed(self) -> bool:
-        """Whether later times are predicted."""
-        return self.times is not None
-
-    @property
-    def factors(self) -> Floats:
-        """How much a row of every fold counts."""
-        return fold_factors(self.kind, self.folds)
-
-    @property
-    def shares(self) -> Floats:
-        """How much every fold counts, with sum 1."""
-        weight = self.factors * self.held
-        return np.asarray(weight / weight.sum())
-
-    @property
-    def moments(self) -> Floats:
-        """The different times of the test."""
-        return np.empty(0) if self.times is None else np.unique(self.times[self.times > self.cut])
-
-    @property
-    def trend(self) -> tuple[int, ...]:
-        """The features that grow with time, where later times are predicted."""
-        return self.encoder.trend(self.settings.time)
-
-    def evidence(self, seen: int) -> int:
-        """How many rows, nodes or different times were predicted in cross-validation; not too few times."""
-        if self.times is None:
-            return seen if self.kind == "rows" else int((self.train_rows > 0).sum())
-        return evidence_of_times(len(self.predicted_times), seen)
-
-    @property
-    def predicted_times(self) -> Floats:
-        """The different times that were predicted in cross-validation; none where no later times are."""
-        if self.times is None:
-            return np.empty(0)
-        return np.unique(self.times[(self.times <= self.cut) & (self.times >= self.starts[0])])
-
-    def by_node(self, told: list[Any]) -> Any:
-        """Arrays of all sites, whose last axis are their nodes, put together."""
-        out = np.full((*told[0].shape[:-1], self.node_count), np.nan if told[0].dtype.kind == "f" else 0)
-        for numbers, values in zip(self.numbers, told, strict=True):
-            out[..., numbers] = values
-        return out.astype(told[0].dtype)
-
-
-def prepare_together(sites: Sites, settings: Settings, edges: pandas.DataFrame | None) -> Ready:
+def shared_design(parties: RemoteParties, settings: Settings, edges: pandas.DataFrame | None) -> Design:
     """Agree on columns, split, and encode, at all sites."""
     check_settings(settings)
-    described = sites.ask("describe", settings.to_toml())
-    descriptions = {name: Description.from_json(told.about) for name, told in zip(sites.names, described, strict=True)}
+    described = parties.ask(Call(SiteParty.describe, settings=settings, sites=parties.names))[0].each
+    descriptions = {
+        name: Description.from_json(about) for name, (about, _) in zip(parties.names, described, strict=True)
+    }
     found = agreed(settings, descriptions)
     numbers = [np.searchsorted(found.names, each.nodes).astype(np.int64) for each in descriptions.values()]
-    sites.own = [{"nodes": len(each)} for each in numbers]
+    parties.own = [{"nodes": len(each)} for each in numbers]
     times = _times(described) if settings.time else None
     cut = NO_TIME if times is None else last_cut(times, float(settings.test))
-    sites.sizes |= {
+    parties.sizes |= {
         "numbers": len(found.columns.numbers),
         "dates": len(found.columns.dates),
         "places": 2 if found.columns.coords else 0,
     }
     tested = _tested_nodes(settings, _by_node(described, "node_rows", numbers, len(found.names)))
-    each = [{"numbers": mine, "tested": tested[mine]} for mine in numbers]
-    counted = sites.ask("count", _columns_json(found), each=each, cut=cut)
-    _check_later(counted)
-    rows = {name: _by_node(counted, name, numbers, len(found.names)) for name in ("train_rows", "test_rows")}
+    own = [{"numbers": mine, "tested": tested[mine]} for mine in numbers]
+    measured = parties.ask(Call(SiteParty.measure, agreed=_columns_json(found), cut=cut).each(own))[0]
+    _check_later(measured.each)
+    rows = {name: _by_node(measured.each, name, numbers, len(found.names)) for name in ("train_rows", "test_rows")}
     total = int(rows["train_rows"].sum())
     if not total or not rows["test_rows"].sum():
         raise InputError(
             f"Expected rows to learn from and rows to test with, got {total:,} and {rows['test_rows'].sum():,}: change "
             "the share that is tested."
         )
-    sums = sites.total("totals")
-    target = target_of(settings, dict(zip(sites.names, counted, strict=True)), float(sums["target_sum"]) / total)
-    columns, encoder, target = _encoder(sites, found, counted, sums, target, total)
+    sums = measured.total[1]
+    by_site = {name: about for name, (about, _) in zip(parties.names, measured.each, strict=True)}
+    target = target_of(settings, by_site, float(sums["target_sum"]) / total)
+    columns, encoder, target = _encoder(parties, found, measured.each, sums, target, total)
     encoder = encoder if times is None else encoder.for_later_times()
     family = family_of(settings.model, target)
     count = settings.fold_count(total, 3 if settings.time else family.folds)
@@ -161,32 +81,59 @@ def prepare_together(sites: Sites, settings: Settings, edges: pandas.DataFrame |
     of_nodes = _node_folds(settings, rows, count)
     count = 1 + int(of_nodes.max()) if len(of_nodes) else count
     folded = [{"node_folds": of_nodes[mine] if len(of_nodes) else of_nodes} for mine in numbers]
-    encoded = sites.ask(
-        "encode",
-        {"encoder": encoder.to_json(), **target_json(target), "folds": count},
-        centre=encoder.centre, scale=encoder.scale, target_centre=target.centre, target_spread=target.spread,
-        starts=starts, each=folded,
+    width, kinds = len(encoder.get_feature_names_out()) + 1, max(len(target.classes), 1)
+    folds = len(starts) if settings.time else count
+    parties.sizes |= {"folds": folds, "parts": folds + 1, "width": width, "windows": folds if settings.time else 1}
+    parties.sizes["width pairs"] = width * (width + 1) // 2
+    parties.sizes |= {"kinds": kinds, "deviations": kinds * width, "scores": target.outputs}
+    parties.sizes |= {"bins": len(BIN_EDGES) + 1, "slopes": len(SLOPES)}
+    about = {"encoder": encoder.to_json(), **target_json(target), "folds": count}
+    call = Call(
+        SiteParty.encode, about=about, centre=encoder.centre, scale=encoder.scale, target_centre=target.centre,
+        target_spread=target.spread, starts=starts,
     )  # fmt: skip
-    places = _places(counted, numbers, len(found.names)) if columns.coords else None
-    held = np.sum([told.arrays["held"] for told in encoded], axis=0)
+    encoded = parties.ask(call.each(folded))[0].each
+    held = np.sum([arrays["held"] for _, arrays in encoded], axis=0)
     if not held.all():
         raise InputError(
             f"Expected rows in each of {len(held)} parts for cross-validation, got too few: use fewer folds."
         )
     part_rows = np.zeros((len(held) + 1, len(found.names)), dtype=np.int64)
-    for mine, told in zip(numbers, encoded, strict=True):
-        part_rows[:, mine] = told.arrays["part_rows"]
-    sites.sizes |= {"folds": len(held), "parts": len(held) + 1, "width": len(encoder.get_feature_names_out()) + 1}
-    kinds = max(len(target.classes), 1)
-    sites.sizes |= {"kinds": kinds, "deviations": kinds * sites.sizes["width"], "scores": target.outputs}
-    return Ready(
-        settings, columns, encoder, target, family, found.names, numbers, **rows, part_rows=part_rows, held=held,
-        times=times, cut=cut, starts=starts, places=places,
+    for mine, (_, arrays) in zip(numbers, encoded, strict=True):
+        part_rows[:, mine] = arrays["part_rows"]
+    places = _places(measured.each, numbers, len(found.names)) if columns.coords else None
+    return Design(
+        settings, columns, encoder, target, family, found.names, numbers, rows["train_rows"],
+        rows["test_rows"], part_rows, held,
         kind="times" if times is not None else "nodes" if len(of_nodes) else "rows",
-        source=graph_source(places, columns, settings, found.names, edges),
+        test_times=NO_TIMES if times is None else np.unique(times[times > cut]),
+        predicted_times=NO_TIMES if times is None else np.unique(times[(times <= cut) & (times >= starts[0])]),
+        time=settings.time, places=places, source=graph_source(places, columns, settings, found.names, edges),
         wide=wide_graph(places, on_globe(columns.coords), found.names),
-        notes=[*_notes(settings, columns, times, cut), *_class_notes(target, sites.names, counted, encoded)],
+        notes=[*_notes(settings, columns, times, cut), *_class_notes(target, by_site, encoded)],
     )  # fmt: skip
+
+
+class SiteParty(Protocol):
+    """What a site is asked besides the methods of a party: to read its table."""
+
+    def describe(self, settings: Settings, sites: list[str]) -> Response:
+        """Names and kinds of columns, nodes and times."""
+
+    def measure(self, agreed: Any, cut: float, numbers: Ints = ..., tested: Bools = ...) -> Response:
+        """Split; counts and sums of columns."""
+
+    def scale(self, about: Any, centre: Floats, target_centre: float) -> Response:
+        """Sums and squares of encoded features and of the target."""
+
+    def encode(
+        self, about: Any, centre: Floats, scale: Floats, target_centre: float, target_spread: float, starts: Floats,
+        node_folds: Ints = ...,
+    ) -> Response:  # fmt: skip
+        """Encode all rows, and make the folds of cross-validation."""
+
+    def finish(self, about: Any, errors: Any, quantiles: Any) -> Response:
+        """Be told how it has ended at all sites."""
 
 
 def _tested_nodes(settings: Settings, rows: Ints) -> Bools:
@@ -196,9 +143,9 @@ def _tested_nodes(settings: Settings, rows: Ints) -> Bools:
     return np.isin(np.arange(len(rows)), whole_units(rows, float(settings.test), settings.seed))
 
 
-def _check_later(counted: list[Told]) -> None:
+def _check_later(measured: Sequence[Response]) -> None:
     """Refuse marked rows that come later than the others at all sites: folds would have to be windows of time."""
-    later = [told.about.get("later", []) for told in counted]
+    later = [about.get("later", []) for about, _ in measured]
     for column in later[0]:
         if all(column in each for each in later):
             raise InputError(
@@ -222,9 +169,9 @@ def _node_folds(settings: Settings, rows: Mapping[str, Ints], count: int) -> Int
     return out
 
 
-def _times(described: list[Told]) -> Floats:
+def _times(described: Sequence[Response]) -> Floats:
     """The times of all rows, sorted."""
-    each = [np.repeat(told.arrays["times"], told.arrays["time_rows"]) for told in described]
+    each = [np.repeat(arrays["times"], arrays["time_rows"]) for _, arrays in described]
     return np.sort(np.concatenate(each))
 
 
@@ -234,22 +181,22 @@ def _columns_json(found: Agreed) -> dict[str, Any]:
     return {**names, "written": [found.written[name] for name in columns.dates]}
 
 
-def _by_node(told: list[Told], name: str, numbers: list[Ints], count: int) -> Ints:
+def _by_node(answers: Sequence[Response], name: str, numbers: list[Ints], count: int) -> Ints:
     out = np.zeros(count, dtype=np.int64)
-    for mine, each in zip(numbers, told, strict=True):
-        out[mine] = each.arrays[name]
+    for mine, (_, arrays) in zip(numbers, answers, strict=True):
+        out[mine] = arrays[name]
     return out
 
 
-def _places(told: list[Told], numbers: list[Ints], count: int) -> Floats:
+def _places(answers: Sequence[Response], numbers: list[Ints], count: int) -> Floats:
     out = np.empty((count, 2))
-    for mine, each in zip(numbers, told, strict=True):
-        out[mine] = each.arrays["places"]
+    for mine, (_, arrays) in zip(numbers, answers, strict=True):
+        out[mine] = arrays["places"]
     return out
 
 
 def _encoder(
-    sites: Sites, found: Agreed, counted: list[Told], sums: Arrays, target: Target, total: int
+    parties: RemoteParties, found: Agreed, measured: Sequence[Response], sums: Arrays, target: Target, total: int
 ) -> tuple[Columns, Encoder, Target]:
     """The encoder, from summed counts and sums, and the target with its scale."""
     known, added = sums["known"], sums["sums"]
@@ -257,27 +204,27 @@ def _encoder(
         NumberColumn(name, float(added[k] / known[k]) if known[k] else None, bool(known[k] < total))
         for k, name in enumerate(found.columns.numbers)
     )
-    dates = tuple(_date_column(found, counted, k, name) for k, name in enumerate(found.columns.dates))
-    categories = [_category_column(counted, name) for name in found.columns.categories]
+    dates = tuple(_date_column(found, measured, k, name) for k, name in enumerate(found.columns.dates))
+    categories = [_category_column(measured, name) for name in found.columns.categories]
     constant = [each.name for each in categories if len(each.outputs) < 2 and each.zero is None]
     kept = [each for each in categories if each.name not in constant]
     columns = without_constant(found.columns, constant)
-    encoder, target, empty = _scaled(sites, numbers, kept, dates, target, total)
+    encoder, target, empty = _scaled(parties, numbers, kept, dates, target, total)
     if empty:  # what is rare at one site has a name from another: there are no others
-        sure = [_category_column(counted, each.name, named=each.name in empty) for each in kept]
-        encoder, target, _ = _scaled(sites, numbers, sure, dates, target, total)
+        sure = [_category_column(measured, each.name, named=each.name in empty) for each in kept]
+        encoder, target, _ = _scaled(parties, numbers, sure, dates, target, total)
     return columns, encoder, target
 
 
-def _date_column(found: Agreed, counted: list[Told], k: int, name: str) -> DateColumn:
-    each = [(told.arrays["dates"][k], told.arrays["date_rows"][k]) for told in counted]
+def _date_column(found: Agreed, measured: Sequence[Response], k: int, name: str) -> DateColumn:
+    each = [(arrays["dates"][k], arrays["date_rows"][k]) for _, arrays in measured]
     times = [np.repeat(at[~np.isnan(at)], rows[~np.isnan(at)]) for at, rows in each]
     return DateColumn.of_times(name, np.sort(np.concatenate(times)), found.written[name])
 
 
-def _category_column(counted: list[Told], name: str, *, named: bool = False) -> CategoryColumn:
+def _category_column(measured: Sequence[Response], name: str, *, named: bool = False) -> CategoryColumn:
     """A column of categories from the counts of all sites; ``named``: all that occur are among them."""
-    found = [_category_counts(told.about, name) for told in counted]
+    found = [_category_counts(about, name) for about, _ in measured]
     counts: Counter[str] = Counter()
     for mine, _ in found:
         counts.update(mine)
@@ -298,9 +245,9 @@ def target_json(target: Target) -> dict[str, Any]:
     return {"classes": list(target.classes), "kind": target.kind, "level": target.level}
 
 
-def target_of(settings: Settings, by_name: Mapping[str, Told], mean: float) -> Target:
+def target_of(settings: Settings, by_site: Mapping[str, Mapping[str, Any]], mean: float) -> Target:
     """Whether classes, counts, a quantile or a number are predicted; of a number, its mean."""
-    labels = {name: told.about.get("labels") for name, told in by_name.items()}
+    labels = {name: about.get("labels") for name, about in by_site.items()}
     given = {name: each for name, each in labels.items() if each is not None}
     union = sorted({each for some in given.values() for each in some}, key=lambda value: (str(type(value)), value))
     texts = any(isinstance(each, str | bool) for each in union)
@@ -341,19 +288,19 @@ def _classes(settings: Settings, labels: Mapping[str, list[Any]], union: list[An
     return tuple(union)
 
 
-def _class_notes(target: Target, names: list[str], counted: list[Told], encoded: list[Told]) -> list[Note]:
+def _class_notes(target: Target, by_site: Mapping[str, Mapping[str, Any]], encoded: Sequence[Response]) -> list[Note]:
     """Classes that one site alone has, and how many test rows have a class that no training row has."""
-    labels = {name: told.about.get("labels") or [] for name, told in zip(names, counted, strict=True)}
+    labels = {name: about.get("labels") or [] for name, about in by_site.items()}
     having = {label: [name for name, some in labels.items() if label in some] for label in target.classes}
     single = [
         Note("class of one site", {"label": each, "site": had[0]}) for each, had in having.items() if len(had) < 2
     ]
-    unseen = sum(int(told.arrays["unseen"]) for told in encoded)
+    unseen = sum(int(arrays["unseen"]) for _, arrays in encoded)
     return [*single, *([Note("test rows of unseen classes", {"count": unseen})] if unseen else [])]
 
 
 def _scaled(
-    sites: Sites, numbers: tuple[NumberColumn, ...], categories: Sequence[CategoryColumn],
+    parties: RemoteParties, numbers: tuple[NumberColumn, ...], categories: Sequence[CategoryColumn],
     dates: tuple[DateColumn, ...], target: Target, total: int,
 ) -> tuple[Encoder, Target, set[str]]:  # fmt: skip
     """The encoder and the target with their scales, from sums about what is nearly the mean.
@@ -366,7 +313,8 @@ def _scaled(
     means = {column.name: column.mean for column in numbers if column.mean is not None}
     centre = np.array([means.get(name, 0.0) for name in outputs])
     about = {"encoder": bare.to_json(), **target_json(target)}
-    found = sites.total("scale", about, centre=centre, target_centre=target.centre)
+    call = Call(SiteParty.scale, about=about, centre=centre, target_centre=target.centre)
+    found = parties.ask(call)[0].total[1]
     mean = found["sums"] / total
     at = dict(zip(outputs, mean, strict=True))
     empty = {each.name for each in categories if each.rest and at[each.outputs[-1]] == 0}
@@ -395,7 +343,7 @@ def _without_constant(encoder: Encoder, variance: Floats) -> Encoder:
 
 def _notes(settings: Settings, columns: Columns, times: Floats | None, cut: float) -> list[Note]:
     """What a user should know."""
-    named = settings.members or KNOWN
+    named = settings.named_members(KNOWN)
     left_out = [
         Note("member left out", {"member": name, "why": "it needs the rows of all"})
         for name in named

@@ -27,7 +27,7 @@ class Begun(NamedTuple):
     mark: str  # of the table, and of what the owner has agreed to
 
 
-class Memory:
+class SiteJournal:
     """The questions of the present job, in a file.
 
     Parameters
