@@ -909,7 +909,7 @@ def graph_fits(design, site, boundary, lam=1.0):
     outward[:, boundary] = 1.0
     return GraphFits(
         np.full(parts, lam), part, 0 * part, 0 * part, 1.0, -1, none.reshape(0, 2), np.zeros((parts, 0)), outward,
-        np.array(boundary), np.ones((parts, nodes), dtype=bool), np.zeros((parts, len(boundary), 0)), none, 0.0,
+        np.array(boundary), np.ones((parts, nodes), dtype=bool), none.reshape(0, 2), np.zeros((parts, 0)), none, 0.0,
     )  # fmt: skip
 
 

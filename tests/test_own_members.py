@@ -79,6 +79,7 @@ def place(shops, tmp_path, monkeypatch):
     shops.to_csv(tmp_path / "shops.csv", index=False)
     (tmp_path / "mine.py").write_text(CODE)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)  # another test may have one
     yield tmp_path
     sys.modules.pop("mine", None)
 

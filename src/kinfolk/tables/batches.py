@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -17,6 +18,7 @@ from scipy.sparse.linalg import splu
 from kinfolk.network.data import Data
 from kinfolk.objective.local_losses import LinearLosses
 from kinfolk.objective.losses import Squared
+from kinfolk.objective.symmetric import invert_symmetric
 from kinfolk.tables.members.scores import LinearScores, derivatives, labels, loss_of
 from kinfolk.tables.party import GraphFits, MixedFits, Reaction, Step, System, Turn
 from kinfolk.tables.table_rows import TableRows
@@ -26,6 +28,7 @@ from kinfolk.typing import Floats, Ints
 TOO_HIGH = 1e6  # times the objective where fits start: nothing is solved there, and the objective is told as so much
 WORST, STEEPEST = 5.0, 30.0  # with classes: a loss in units of that at zero, and a score; more is told of no model
 LEAST = 1e-10  # of the mean curvature, added to it, where nothing else holds a model
+EXACT = 2_000  # unknowns of a party, up to which J solves for all of its nodes; beyond, for each node by itself
 DENSE = 400  # unknowns of a party, up to which matrices are inverted as they are
 Solver = Callable[[Floats], Floats]  # from right-hand sides (unknowns, columns) to solutions
 
@@ -334,7 +337,7 @@ class PulledBatch(GraphBatch):
         zero = np.zeros_like(self.w)
         self.x, self.r, self.u, self.v, self.solved = (zero.copy() for _ in range(5))
         self.along = np.zeros((4, *zero.shape))  # directions of x, r, u and v
-        self._systems: dict[int, tuple[Floats, Solver]] = {}  # Hessians of nodes, and J
+        self._systems: dict[int, tuple[Floats, Solver, Any]] = {}  # Hessians of nodes, J, and K
         self._sent = np.arange(len(self.part))  # the fits that neighbours have told of
 
     @property
@@ -365,7 +368,9 @@ class PulledBatch(GraphBatch):
     def _pull(self, fit: int, received: Floats) -> Floats:
         """λ Σ_j A_ij w_j over neighbours elsewhere (nodes, parameters)."""
         out: Floats = np.zeros_like(self.w[fit])
-        out[self.fits.boundary] = self.fits.lam[fit] * (self.fits.across[self.part[fit]] @ received)
+        here, there = self.fits.links.T
+        weights = self.fits.lam[fit] * self.fits.link_weights[self.part[fit]]
+        np.add.at(out, self.fits.boundary[here], weights[:, None] * received[there])
         return out
 
     def _gradient(self, fits: Ints, received: Floats) -> Reaction:
@@ -373,16 +378,18 @@ class PulledBatch(GraphBatch):
         curvature, objective = np.zeros((len(fits), *[self.w.shape[2]] * 2)), self.objectives(fits)
         for k, fit in enumerate(fits.tolist()):
             if not objective[k] < self.most[fit]:  # nothing is told there: the step will be taken back
-                self.r[fit], self._systems[fit] = 0.0, (np.zeros((len(self.w[fit]), *[self.w.shape[2]] * 2)), np.copy)
+                nothing = scipy.sparse.csc_matrix((self.w[fit].size, self.w[fit].size))
+                self.r[fit] = 0.0
+                self._systems[fit] = np.zeros((len(self.w[fit]), *[self.w.shape[2]] * 2)), np.copy, nothing
                 continue
             gradient, K = self._newton(fit)
             self.r[fit] = self._pull(fit, received[k]) - gradient
             matrices = self._matrices
-            self._systems[fit] = matrices, _solver(K)
+            self._systems[fit] = matrices, _solver(K) if K.shape[0] <= EXACT else _by_node(matrices, K), K
             curvature[k] = matrices.sum(axis=0)
-            apart = self.w[fit][self.fits.boundary][:, None] - received[k][None]
-            across = self.fits.across[self.part[fit]]
-            objective[k] += 0.25 * float(self.fits.lam[fit]) * float((across[:, :, None] * apart**2).sum())
+            here, there = self.fits.links.T
+            apart = ((self.w[fit][self.fits.boundary[here]] - received[k][there]) ** 2).sum(axis=1)
+            objective[k] += 0.25 * float(self.fits.lam[fit] * (self.fits.link_weights[self.part[fit]] @ apart))
         self.u[fits] = 0.0
         self.along[:, fits] = 0.0
         self.x[fits] = 0.0
@@ -391,10 +398,10 @@ class PulledBatch(GraphBatch):
     def _conjugate(self, fits: Ints, turn: Turn, received: Floats) -> Reaction:
         """One step along directions that are conjugate; the first works out u and v."""
         for k, fit in enumerate(fits.tolist()):
-            matrices, _ = self._systems[fit]
-            y, common = (self.r if turn.phase == Phase.FIRST else self.v)[fit], turn.common[fit]
-            m = self.solved[fit] + common
-            n = y - self._pull(fit, received[k]) + matrices @ common
+            matrices, _, K = self._systems[fit]
+            common, solved = turn.common[fit], self.solved[fit]
+            m = solved + common
+            n = (K @ solved.ravel()).reshape(solved.shape) - self._pull(fit, received[k]) + matrices @ common
             if turn.phase == Phase.FIRST:
                 self.u[fit], self.v[fit] = m, n
                 continue
@@ -435,6 +442,14 @@ def _laplacian(ends: Ints, weights: Floats, nodes: int) -> scipy.sparse.csr_matr
     where = np.concatenate([head, tail, head, tail]), np.concatenate([head, tail, tail, head])
     values = np.concatenate([weights, weights, -weights, -weights])
     return scipy.sparse.csr_matrix((values, where), shape=(nodes, nodes))
+
+
+def _by_node(matrices: Floats, K: scipy.sparse.csc_matrix) -> Solver:
+    """Solves for each node as if all its neighbours stood still."""
+    nodes, width = matrices.shape[:2]
+    held = K.diagonal().reshape(nodes, width) - np.einsum("nkk->nk", matrices)
+    inverse = invert_symmetric(matrices + held[:, :, None] * np.eye(width))
+    return lambda right: np.einsum("njk,nk->nj", inverse, right.reshape(nodes, width)).reshape(-1, 1)
 
 
 def _solver(K: scipy.sparse.csc_matrix) -> Solver:

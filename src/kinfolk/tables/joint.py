@@ -332,7 +332,8 @@ class JointGraph(JointFits):
 
     def _fits(self, site: int) -> GraphFits:
         ends, weights, outward, boundary = self.cut.of(site)
-        unknown = np.zeros((len(weights), len(boundary), 0)), np.zeros(0, dtype=np.int64)
+        none = np.zeros(0, dtype=np.int64)
+        unknown = none.reshape(0, 2), np.zeros((len(weights), 0)), none
         return GraphFits(
             self.lam, self.part, self.value, self.score, self.ridge, self.start, ends, weights, outward, boundary,
             self.cut.reached[:, self.design.numbers[site]], *unknown, self.rounding,
@@ -356,8 +357,9 @@ class JointGraph(JointFits):
         self.before = self.boundary.copy()
         if not count:
             return
+        between = [self.cut.across(part) for part in range(self.design.folds + 1)]
         for k, fit in enumerate(fits.tolist()):
-            across = self.lam[fit] * np.kron(self.cut.across[self.part[fit]], np.eye(width))
+            across = self.lam[fit] * np.kron(between[self.part[fit]], np.eye(width))
             v = np.linalg.solve(np.eye(count * width) - system.matrix[k] @ across, system.vector[k].ravel())
             self.pull[fit] = (across @ v).reshape(count, width)
             self.direction[fit] = v.reshape(count, width) - self.boundary[fit]
@@ -374,9 +376,9 @@ class JointGraph(JointFits):
         """With the edges between parties."""
         if not len(self.cut.boundary):
             return system.objective
-        v = self.boundary[fits]
-        across = self.cut.across[self.part[fits]]
-        apart = np.einsum("fi,fip->f", across.sum(axis=2), v**2) - np.einsum("fip,fij,fjp->f", v, across, v)
+        v, (head, tail) = self.boundary[fits], self.cut.number[self.cut.ends[self.cut.crossing]].T
+        weights = self.cut.weights[self.part[fits]][:, self.cut.crossing]
+        apart = (weights * ((v[:, head] - v[:, tail]) ** 2).sum(axis=2)).sum(axis=1)
         return np.asarray(system.objective + 0.5 * self.lam[fits] * apart)
 
 
@@ -387,8 +389,8 @@ class JointPulled(JointGraph):
         """Every party hears of its own nodes, and which of them have neighbours where."""
         own = []
         for site in range(len(self.design.numbers)):
-            across, foreign = self.cut.elsewhere(site)
-            own.append({"fits": self._fits(site)._replace(across=across, foreign=foreign)})
+            links, weights, foreign = self.cut.elsewhere(site)
+            own.append({"fits": self._fits(site)._replace(links=links, link_weights=weights, foreign=foreign)})
         return Call(Party.respond, batch=self.name).each(own)
 
 
@@ -539,15 +541,18 @@ class CutGraphs:
         order = np.lexsort((self.place[boundary], self.home[boundary]))
         self.boundary = boundary[order]  # nodes with neighbours elsewhere, party by party
         self.sites = [np.flatnonzero(self.home[self.boundary] == site) for site in range(len(design.numbers))]
-        number = np.zeros(nodes, dtype=np.int64)
-        number[self.boundary] = np.arange(len(self.boundary))
-        count = len(self.boundary)
-        self.across = np.zeros((len(graphs), count, count))  # C
-        head, tail = number[across].T if len(across) else (np.empty(0, dtype=np.int64),) * 2
-        self.across[:, head, tail] = self.across[:, tail, head] = self.weights[:, self.crossing]
+        self.number = np.zeros(nodes, dtype=np.int64)
+        self.number[self.boundary] = np.arange(len(self.boundary))
         has_rows = design.part_rows > 0
         found = [_reached(graph, rows) if coupled else rows for graph, rows in zip(graphs, has_rows, strict=True)]
         self.reached = np.stack(found)  # (parts, nodes)
+
+    def across(self, part: int) -> Floats:
+        """C: the weights of edges between parties (boundary nodes, boundary nodes)."""
+        found = np.zeros((len(self.boundary), len(self.boundary)))
+        head, tail = self.number[self.ends[self.crossing]].reshape(-1, 2).T
+        found[head, tail] = found[tail, head] = self.weights[part, self.crossing]
+        return found
 
     def of(self, site: int) -> tuple[Ints, Floats, Floats, Ints]:
         """What one party hears: own edges, their weights by part, weights outward, and which nodes have those."""
@@ -555,14 +560,21 @@ class CutGraphs:
         mine = self.sites[site]
         outward = np.zeros((len(self.weights), len(self.numbers[site])))
         boundary = self.place[self.boundary[mine]]
-        outward[:, boundary] = self.across[:, mine].sum(axis=2)
+        for end in (0, 1):
+            nodes = self.ends[self.crossing][:, end]
+            own = self.home[nodes] == site
+            np.add.at(outward.T, self.place[nodes[own]], self.weights[:, self.crossing].T[own])
         return self.place[self.ends[inside]], self.weights[:, inside], outward, boundary
 
-    def elsewhere(self, site: int) -> tuple[Floats, Ints]:
-        """The weights of edges from boundary nodes to nodes elsewhere, by part, and the parties of these nodes."""
-        mine = self.sites[site]
-        theirs = np.flatnonzero((self.across[:, mine] > 0).any(axis=(0, 1)))
-        return self.across[:, mine][:, :, theirs], self.home[self.boundary[theirs]]
+    def elsewhere(self, site: int) -> tuple[Ints, Floats, Ints]:
+        """Edges from boundary nodes of a party to nodes elsewhere, their weights by part, and whose these nodes are."""
+        ends, weights = self.ends[self.crossing], self.weights[:, self.crossing]
+        both = np.concatenate([ends, ends[:, ::-1]])
+        mine = self.home[both[:, 0]] == site
+        own, others = self.number[both[mine]].T
+        theirs = np.unique(others)
+        links = np.stack([np.searchsorted(self.sites[site], own), np.searchsorted(theirs, others)], axis=1)
+        return links, np.tile(weights, 2)[:, mine], self.home[self.boundary[theirs]]
 
     def may_be_read(self, rows: Ints, width: int, fits: int) -> bool:
         """Whether the job may read how boundary nodes respond: all have rows enough in all parts, and it is not much.

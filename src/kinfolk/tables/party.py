@@ -60,9 +60,8 @@ class GraphFits(NamedTuple):
     outward: Floats  # (parts, n) the sum of the weights of edges to nodes elsewhere
     boundary: Ints  # (b,) own nodes that have such edges
     reached: Bools  # (parts, n) whether a node has rows, or is connected to one that has
-    across: (
-        Floats  # (parts, b, m) weights of edges from boundary nodes to m nodes elsewhere; none if these stay unknown
-    )
+    links: Ints  # (links, 2) edges from boundary nodes to m nodes elsewhere, by number; none if these stay unknown
+    link_weights: Floats  # (parts, links)
     foreign: Ints  # (m,) the party of each of these nodes
     rounding: float  # how widely kinks of the loss are rounded
 

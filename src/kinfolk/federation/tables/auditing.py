@@ -55,9 +55,9 @@ class Border(NamedTuple):
         nodes, foreign = graph.get("boundary", NOWHERE), graph.get("foreign", NOWHERE)
         if not len(foreign):
             return cls(nodes, {AUDIT_NEIGHBOUR: nodes} if len(nodes) else {})
-        linked = graph["across"].any(axis=0)  # (boundary nodes, nodes elsewhere)
+        here, there = graph["links"].T
         return cls(
-            nodes, {peers[site].name: nodes[linked[:, foreign == site].any(axis=1)] for site in np.unique(foreign)}
+            nodes, {peers[site].name: nodes[np.unique(here[foreign[there] == site])] for site in np.unique(foreign)}
         )
 
 

@@ -83,7 +83,7 @@ class SiteHandlers:
         fits = party.batches[batch].fits  # type: ignore[attr-defined]
         letters = []
         for site in np.unique(fits.foreign).tolist():
-            mine = (fits.across[:, :, fits.foreign == site] > 0).any(axis=(0, 2))
+            mine = np.unique(fits.links[fits.foreign[fits.links[:, 1]] == site, 0])
             letters.append(self.sealer.seal(site, number, found.values[:, mine].tobytes()))
         return {
             **response(found)[1], "sealed": np.frombuffer(b"".join(letters), dtype=np.uint8),
@@ -191,14 +191,14 @@ class SiteHandlers:
         for found in (given, *(given[each]._asdict() for each in ("fits", "step", "turn") if each in given)):
             if found.get("rounding", 0.0) not in (0.0, *ROUNDINGS, *KINKS):
                 raise WireError("Expected kinks that are rounded as widely as they are, got others.")
+        if name.endswith("gradients") and self.sealer is None:
+            raise WireError("Expected keys of other sites before messages to them, got none.")
         if "fits" in given:
             self._check_fits(given["fits"])
             if name == "begin graph":
                 self._check_boundary(given["fits"].boundary)
         elif name.startswith("step"):
             self._check_step(given["batch"], given["step"])
-        elif name.endswith("gradients") and self.sealer is None:
-            raise WireError("Expected keys of other sites before messages to them, got none.")
         elif name == "gradients":
             batch, turn = party.batches.get(given["batch"]), given["turn"]
             if not isinstance(batch, PulledBatch) or turn.common.shape != (len(batch.part), batch.w.shape[2]):
@@ -246,7 +246,14 @@ class SiteHandlers:
         sound = all((each >= 0).all() for each in (fits.lam, fits.weights, fits.outward)) and fits.ridge >= 0
         if self.sealer is not None:
             inside = inside and set(np.unique(fits.foreign).tolist()) <= set(self.sealer.peers)
-        if not inside or not sound or (fits.across < 0).any() or len(np.unique(fits.boundary)) < len(fits.boundary):
+        most = np.array([len(fits.boundary), len(fits.foreign)])
+        inside = inside and bool(((fits.links >= 0) & (fits.links < most)).all())
+        if (
+            not inside
+            or not sound
+            or (fits.link_weights < 0).any()
+            or len(np.unique(fits.boundary)) < len(fits.boundary)
+        ):
             raise WireError("Expected edges between own nodes with weights of 0 or more, got others.")
 
     def _check_boundary(self, boundary: Ints) -> None:

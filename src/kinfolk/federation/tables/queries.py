@@ -32,6 +32,7 @@ MOST = {
     "times": 2**20,
     "own nodes": 2**20,
     "edges": 2**22,
+    "links": 2**22,
     "bytes": 2**28,
     "neighbours": 2**10,
 }  # of axes that are not known beforehand
@@ -116,9 +117,8 @@ GRAPH = {
     "outward": Array("weights of edges to nodes elsewhere, by part and node", ("parts", "nodes"), own=True),
     "boundary": Array("own nodes that have such edges", ("boundary",), WHOLE, own=True),
     "reached": Array("whether rows reach a node, by part", ("parts", "nodes"), "bool", own=True),
-    "across": Array(
-        "weights of edges to nodes elsewhere, where neighbours are told", ("parts", "boundary", "foreign"), own=True
-    ),
+    "links": Array("edges to nodes elsewhere, where neighbours are told", ("links", "two"), WHOLE, own=True),
+    "link_weights": Array("weights of these, by part", ("parts", "links"), own=True),
     "foreign": Array("the site of each of these nodes", ("foreign",), WHOLE, own=True),
     "rounding": Array("how widely kinks are rounded"),
 }

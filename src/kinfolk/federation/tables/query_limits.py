@@ -13,7 +13,7 @@ from kinfolk.engine.protocol import Arrays
 from kinfolk.engine.wire import WireError
 from kinfolk.federation.tables.queries import QUERIES
 from kinfolk.tables.families import SMOOTH_LAMS, family_of
-from kinfolk.tables.joint import HALVINGS, MOST_GRADIENTS, PARTS, ROUNDINGS, STEPS
+from kinfolk.tables.joint import MOST_GRADIENTS, PARTS, ROUNDINGS, STEPS
 from kinfolk.tables.members.slopes import PAIRS
 from kinfolk.tables.settings import FEWER_FOLDS, Settings
 from kinfolk.tables.target import TASKS, Target
@@ -23,6 +23,8 @@ GRAPHS = 2  # tailored and wide
 COMPARISONS = 20  # of test rows, for the judgement and the gains of nodes
 COSTS = 2 * 2 * 300 * 11  # with the control, from two starts: steps of the solver, and what it tries in each
 WINDOWS = 3  # of time
+TRIES = 4  # of a step, with those that are halved, in the mean
+MOST_OF_SEVERAL = 2_000  # exchanges of conjugate gradients, where there are several steps of Newton's method
 COUNTED = {
     "derivatives": "fits", "validate pooled": "values", "validate alone": "values", "begin mixed": "values",
     "begin graph": "fits", "begin gradients": "fits",
@@ -55,11 +57,11 @@ class QueryLimits:
         exact, fits = target.kind == "number", parts * ridges * target.outputs
         trend = 2 if settings.time else 1  # with it and without
         pooled = 0 if exact else (1 + 2 * STEPS) * (len(ROUNDINGS) if target.kind == "quantile" else 1)
-        steps = 1 if exact else STEPS * (1 + HALVINGS)
+        steps = 1 if exact else TRIES * STEPS
         queries = {
             "derivatives": trend * pooled, "moments": trend, "validate pooled": 2 * trend - 1,
             "begin graph": 2 * GRAPHS, "begin gradients": 2 * GRAPHS,
-            "gradients": 2 * GRAPHS * (steps + 1) * (MOST_GRADIENTS + 3),
+            "gradients": 2 * GRAPHS * (MOST_GRADIENTS if exact else MOST_OF_SEVERAL),
             "step mixed": steps, "step graph": 2 * GRAPHS * steps, "validate batch": 1 + 2 * GRAPHS, "errors": 4,
             "spread": 2, "gains": COMPARISONS,
         }  # fmt: skip
@@ -87,7 +89,7 @@ class QueryLimits:
         """For the owner of a site, before anything leaves.
 
         >>> print(QueryLimits.of(Settings("shop", "sales"), Target()).sentence())
-        In each of them at most: sums of products once, steps of mixed models 1 time, and steps on graphs 4 times, of 54 models each. More are refused.
+        In each of them at most: sums of products once, steps of mixed models 1 time, and steps on graphs 4 times, or of conjugate gradients 1,200 times, of 54 models each. More are refused.
         """  # noqa: E501
         derivatives = self.queries["derivatives"]
         pooled = (
@@ -97,8 +99,8 @@ class QueryLimits:
         )
         return (
             f"In each of them at most: {pooled}, steps of mixed models {_times(self.queries['step mixed'])}, and steps "
-            f"on graphs {_times(self.queries['step graph'])}, of {self.models['begin graph']:,} models each. More are "
-            "refused."
+            f"on graphs {_times(self.queries['step graph'])}, or of conjugate gradients "
+            f"{_times(self.queries['gradients'])}, of {self.models['begin graph']:,} models each. More are refused."
         )
 
 

@@ -37,6 +37,7 @@ from kinfolk.tables.settings import Settings
 from kinfolk.version import __version__
 
 log = logging.getLogger(__name__)
+NEIGHBOURS = "neighbouring sites"
 FIRST = ("introduce", "describe")  # queries that begin a job
 
 
@@ -233,7 +234,9 @@ class TableService(Service):
         for name, _, arrays in answers:
             for each, values in arrays.items():
                 size += values.nbytes
-                entries.append(Entry(COORDINATOR, QUERIES[name].response[each].content, values.size, values.nbytes))
+                array = QUERIES[name].response[each]
+                reader = NEIGHBOURS if array.reader == "neighbours" else COORDINATOR
+                entries.append(Entry(reader, array.content, values.size, values.nbytes))
         texts = [QUERIES[name].text for name, _, _ in answers if QUERIES[name].text]
         entries += [Entry(COORDINATOR, each, 0, (len(content) - size) // len(texts)) for each in texts]
         self.ledger.add(key.run, key.number, entries)
